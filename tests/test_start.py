@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,24 @@ def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
     assert "rmqtool.services.lookup.query" in loaded  # it did the work
     assert not tops(loaded) & SLOW
     assert len(loaded - PACKAGES) <= 81
+
+
+def test_values_of_options_are_converted_without_pydantic(tmp_path: Path) -> None:
+    store = str(ROOT / "examples" / "store")
+    for words in (
+        ["check", store, "--severity", "error"], ["group", "lag", store, "-g", "lab-*", "--by", "topic"],
+        ["info", store], ["commitlog", "dump", store, "--limit", "1", "-q", "0", "-q", "1"], ["recover", store, "-n"],
+        ["salvage", store, str(tmp_path / "new"), "-o", "json"],
+    ):  # fmt: skip
+        assert not tops(loaded_by(*words)) & {"pydantic", "pydantic_core"}
+
+
+def test_looking_at_groups_loads_nothing_that_writes() -> None:
+    store = str(ROOT / "examples" / "store")
+    for words in (["group", "lag", store], ["group", "list", store], ["group", "diff", store, store, "--all"]):
+        loaded = loaded_by(*words)
+        assert "rmqtool.services.consumers.groups" in loaded
+        assert not {name for name in loaded if ".append" in name or ".kernels" in name or ".changes" in name}
 
 
 def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None:

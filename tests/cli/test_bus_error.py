@@ -43,7 +43,7 @@ def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, go
         if done.returncode == 3:
             break
     said = re.fullmatch(
-        r"(?:.*\n)?error: (.*): byte (\d+): cannot be read: a bad sector, or the file was cut short meanwhile\n",
+        r"(?:.*\n)?error: (.*): byte (\d+): cannot be read: the file was cut short meanwhile\n",
         done.stderr,
         re.DOTALL,
     )

@@ -9,10 +9,13 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
+from rmqtool.cli.serve.live_status import _head
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer
 from tests.cli.running import RMQTOOL, ROOT
@@ -101,3 +104,13 @@ def test_in_a_pipe_there_is_the_log_alone(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert all(re.match(r"\d{4}-\d\d-\d\d [\d:.]+Z (INFO|WARNING) ", line) for line in err.splitlines()), err
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_no_number_of_the_status_is_cut_off(width: int) -> None:
+    parts = ("broker-a 192.168.100.101:10911", "connections 1,200  producers 400  consumers 800",
+             "stored 12,345/s  handed out 23,456/s")  # fmt: skip
+    lines = _head(*parts, width=width).plain.split("\n")
+    assert "  ".join(lines) == "  ".join(parts)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == (1 if width == 200 else 2)

@@ -292,7 +292,7 @@ def test_info_counts_what_the_tier_alone_has(node: Node) -> None:
     assert shown.splitlines()[1].startswith("role")
 
 
-ALL, TOPIC, QUEUE = "229 messages of 11 queues", "39 messages of 3 queues", "13 messages of 1 queues"
+ALL, TOPIC, QUEUE = "229 messages of 11 queues", "39 messages of 3 queues", "13 messages of 1 queue"
 READING = {
     ("commitlog", "dump", "STORE"): ALL,
     ("consumequeue", "dump", "STORE"): ALL,

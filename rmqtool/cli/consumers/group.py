@@ -238,7 +238,7 @@ def group_reset(
     The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
     to change, or done; 1: a dry run found something to change, or there is no such offset.
     """
-    from rmqtool.cli.consumers.run_group import opener_of, reset_planner, run_offsets
+    from rmqtool.cli.consumers.run_reset import opener_of, reset_planner, run_offsets
 
     planner = reset_planner(
         consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
@@ -280,7 +280,7 @@ def group_clone(
     message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
     that does not exist is created. Exit codes as for group reset.
     """
-    from rmqtool.cli.consumers.run_group import clone_planner, opener_of, run_offsets
+    from rmqtool.cli.consumers.run_reset import clone_planner, opener_of, run_offsets
 
     layout = need_log(store, broker_conf, say=False).layout
     planner = clone_planner(

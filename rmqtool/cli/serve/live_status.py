@@ -93,16 +93,27 @@ async def _draw_again_and_again(served: Served, live: Live) -> None:
         got = rates.of("got", core.counts.sum(counts.BROKER_GET, cluster), now)
         producers = sum(map(len, core.clients.producers.values()))
         consumers = sum(len(group.clients) for group in core.clients.consumers.values())
-        head = Text(
-            f"{core.settings.name} {served.broker_address}  connections {served.connections:,}  "
-            f"producers {producers:,}  consumers {consumers:,}  stored {put:,.0f}/s  handed out {got:,.0f}/s",
-            style="bold",
-            no_wrap=True,
-            overflow="ellipsis",
+        head = _head(
+            f"{core.settings.name} {served.broker_address}",
+            f"connections {served.connections:,}  producers {producers:,}  consumers {consumers:,}",
+            f"stored {put:,.0f}/s  handed out {got:,.0f}/s",
+            width=live.console.width,
         )
         # a terminal that does not read must not hold up those who are served
         await asyncio.to_thread(live.update, Group(head, *_tables(groups)), refresh=True)
         await asyncio.sleep(_EVERY)
+
+
+def _head(*parts: str, width: int) -> Text:
+    """The parts in as few lines as a terminal needs: a number that is cut off is worse than a second line."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}  {part}" if lines[-1] else part
+        if lines[-1] and len(longer) > width:
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return Text("\n".join(lines), style="bold", no_wrap=True, overflow="ellipsis")
 
 
 class _Rates:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rmqtool.cli.form.plain_values import convert_plainly
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
 from rmqtool.cli.shell.output import PEOPLE, TABLES
 
@@ -71,7 +72,15 @@ MODULES = {
 _defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.launch.defaults reads them
 
 
-class RootGroup(TyperGroup):
+class Group(TyperGroup):
+    """A word with commands behind it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_plainly(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class RootGroup(Group):
     """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
 
     def get_help(self, ctx: Any) -> str:
@@ -100,6 +109,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.default_map = _defaults
+        convert_plainly(self.get_params(ctx))
         options = [p for p in self.params if p.param_type_name == "option"]
         takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
         args = self._with_named_arguments(args, takes_value)
@@ -165,7 +175,7 @@ def root(
 
 def group(name: str, text: str) -> Callable[..., Any]:
     """A sub-application, whose commands are registered with the returned decorator factory."""
-    sub = typer.Typer(no_args_is_help=True, help=text, rich_markup_mode=None)
+    sub = typer.Typer(cls=Group, no_args_is_help=True, help=text, rich_markup_mode=None)
     app.add_typer(sub, name=name)
     return sub.command
 

@@ -1,9 +1,11 @@
 """A mapped file that cannot be read where it should be ends the process (SIGBUS): then a line says which, and where.
 
-So it is with a bad sector, and with a file that somebody else cuts short meanwhile. The kernel tells the address only;
-which file lies there is in the list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
+So it is with a bad sector, with a file that somebody else cuts short meanwhile, and with holes of files on a tmpfs that
+is full: to map a page of a hole, it needs a page. The kernel tells the address only; which file lies there is in the
+list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -57,6 +59,27 @@ def _words(address: int) -> str:
             if start <= address < stop:
                 at = address - start + int(offset, 16)
                 why = "cannot be written" if "w" in mode and "s" in mode else "cannot be read"
-                words = f"{why}: a bad sector, or the file was cut short meanwhile"
-                return f"{path[0] if path else 'memory'}: byte {at}: {words}"
+                place = path[0] if path else "memory"
+                return f"{place}: byte {at}: {why}: {_cause(place, at)}"
     return f"address {address:#x} cannot be read"
+
+
+def _cause(path: str, at: int) -> str:
+    """Why a mapped byte cannot be had, as far as the file itself shows it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if at >= os.fstat(fd).st_size:
+            return "the file was cut short meanwhile"
+        os.pread(fd, 1, at)
+        if _in_hole(fd, at):
+            return "it lies in a hole, for which the file system (a tmpfs) has no room: free some, and run this again"
+    except OSError:
+        pass
+    return "a bad sector, or the file was cut short meanwhile"
+
+
+def _in_hole(fd: int, at: int) -> bool:
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA) > at
+    except OSError as err:
+        return err.errno == errno.ENXIO  # no data after here

@@ -11,6 +11,7 @@ from rmqtool.analytics.table.schema import TIME_COLUMNS
 from rmqtool.cli.shell.output import PEOPLE, note
 from rmqtool.contract import render_body
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
+from rmqtool.words import counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -75,10 +76,8 @@ def plain_value(value: Any) -> Any:
 def say(counters: Counters) -> int:
     """What reading has shown, on stderr; the exit code."""
     if counters.damaged:
-        note(
-            f"damage: {counters.damagedBytes} bytes in {counters.damaged} ranges of the log hold no record "
-            "although they should; rmqtool check, or the table findings, says where"
-        )
+        where = f"{counted(counters.damagedBytes, 'byte')} in {counted(counters.damaged, 'range')} of the log"
+        note(f"damage: {where} without the record they should hold; rmqtool check, or the table findings, says where")
     if counters.bytesRead:
         fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
         note(f"{counters.bytesRead} bytes of the store were read{fetched}")

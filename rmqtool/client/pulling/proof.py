@@ -4,11 +4,11 @@ An offset alone proves nothing: the topic may have been deleted and made again, 
 and what has that offset now is another message. What lies before the position proves it.
 """
 
+from formats.topics import LMQ_PREFIX
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from formats.message.fingerprint import fingerprint
-from formats.message.properties import LMQ_PREFIX
 from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster

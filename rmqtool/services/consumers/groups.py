@@ -6,18 +6,20 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.config.files import QueueOffset
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
-from rmqtool.services.opened.engine import Store
 from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.tier.tier import Tier
+
+if TYPE_CHECKING:
+    from rmqtool.services.opened.engine import Store
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id
@@ -293,12 +295,12 @@ def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: 
             )
 
 
-def consumer_groups(store: Store) -> list[GroupInfo]:
+def consumer_groups(store: "Store") -> list[GroupInfo]:
     """Every consumer group of a store that has a configuration or an offset, with the sums of its lag."""
     return list(Groups(store.log, store.warnings.append).infos())
 
 
-def consumer_lag(store: Store, group: str | None = None, topic: str | None = None) -> list[GroupLag]:
+def consumer_lag(store: "Store", group: str | None = None, topic: str | None = None) -> list[GroupLag]:
     """How far groups have come, queue by queue; all of them, or those of one group or topic."""
     rows = Groups(store.log, store.warnings.append).lag()
     return [row for row in rows if (group is None or row.group == group) and (topic is None or row.topic == topic)]

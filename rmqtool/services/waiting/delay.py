@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
 from formats.queues.consume import EXT_BOUND, is_ext_address
@@ -180,6 +178,8 @@ class Delays:
         delay, count = self.delay(level), 0
         if delay is None:
             return 0  # a broker has no task for it
+        import numpy as np
+
         for _first, units in queue.runs(start):
             codes = units["tags_code"]
             if len(extended := np.flatnonzero(codes <= EXT_BOUND)):

@@ -18,7 +18,7 @@ from formats.config.files import ConsumerOrderInfos
 from formats.errors import FormatError
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
 from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
-from formats.variants import pop
+from formats.variants import pop, timer
 from formats.variants.pop_store import PopStoreRecord
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
@@ -26,9 +26,9 @@ from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import number_of
-from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.pop_store import stored_records
+from rmqtool.store.queues.timer.files import TimerFiles
 
 Place = tuple[str, str, int]  # topic, group, queue id
 
@@ -131,10 +131,14 @@ class Popped:
                     found = self._read(properties, record.body, entry.physical_offset)
                     if found is not None:
                         yield PopRecord(found, entry.physical_offset, record.born_timestamp, waits=False)
-        timers = Timers(self.log, self.now, self.warn, self.topics)
-        if not timers.present:
+        if (
+            not TimerFiles(self.log.layout.passing_over()).present
+            and self.topics.one(timer.TOPIC, timer.QUEUE_ID) is None
+        ):
             return
-        for waiting in timers.messages():
+        from rmqtool.services.waiting.timers import Timers  # needs NumPy, and most stores have no timer
+
+        for waiting in Timers(self.log, self.now, self.warn, self.topics).messages():
             if waiting.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
                 found = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
                 if found is not None:

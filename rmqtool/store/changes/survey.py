@@ -15,6 +15,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_still, print_of, same
 from rmqtool.store.disk.files import File, open_file
 from rmqtool.store.disk.segments import list_dir, offset_name
+from rmqtool.words import counted
 
 _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")
 
@@ -260,7 +261,7 @@ class Survey:
                 yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
             elif behind and digest_of(file, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in file.written(at, size))
-                yield path, f"{count} bytes were written since after the log's end at {at}"
+                yield path, f"{counted(count, 'byte was', 'bytes were')} written since after the log's end at {at}"
 
 
 def own_path(folder: str, name: str) -> str:

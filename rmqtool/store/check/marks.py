@@ -15,6 +15,7 @@ from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
+from rmqtool.words import counted
 
 _KNOWN = {
     "commitlog",
@@ -130,7 +131,11 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
         return
     ctx.log_seen.absent = ctx.found.situation.log_absent = True
-    words = f"{entries} queue entries point to nothing; " if entries else "the checkpoint knows of messages; "
+    words = (
+        f"{counted(entries, 'queue entry points', 'queue entries point')} to nothing; "
+        if entries
+        else "the checkpoint knows of messages; "
+    )
     ctx.found.add(
         "log-absent",
         "commitlog",

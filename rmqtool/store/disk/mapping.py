@@ -125,12 +125,51 @@ def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
         return mapped
     fd = open_to_read(path)
     try:
-        size = os.fstat(fd).st_size
-        return freeing(lambda: mmap.mmap(fd, size, access=mmap.ACCESS_READ)) if size else b""
+        about = os.fstat(fd)
+        if not about.st_size:
+            return b""
+        if _lacks_room_for_holes(fd, about):
+            return _copy(fd, about.st_size)
+        return freeing(lambda: mmap.mmap(fd, about.st_size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as err:
         raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
     finally:
         os.close(fd)
+
+
+def _lacks_room_for_holes(fd: int, about: os.stat_result) -> bool:
+    """Whether a file lies on a tmpfs without room for its holes.
+
+    A tmpfs takes a page of its own for each page of a hole that is read through a mapping; where it has none, the
+    process ends (SIGBUS). Other file systems map holes without that.
+    """
+    holes = about.st_size - about.st_blocks * 512
+    if holes <= 0 or os.major(about.st_dev):
+        return False
+    space = os.fstatvfs(fd)
+    if not space.f_blocks or space.f_bavail * space.f_frsize >= holes:  # no blocks: a tmpfs without a limit
+        return False
+    device = f"{os.major(about.st_dev)}:{os.minor(about.st_dev)}"
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+        return any(line.split()[2] == device and " - tmpfs " in line for line in mounts)
+    return False
+
+
+def _copy(fd: int, size: int) -> mmap.mmap:
+    """A file in memory that belongs to no file; its holes take none as long as nobody reads them."""
+    copy = mmap.mmap(-1, size)
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as err:
+            if err.errno == errno.ENXIO:
+                break  # no data after here
+            raise
+        end = min(os.lseek(fd, at, os.SEEK_HOLE), size)
+        while at < end:
+            at += os.preadv(fd, [memoryview(copy)[at:end]], at) or size
+    return copy
 
 
 def open_to_read(path: str) -> int:

@@ -11,6 +11,7 @@ from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.words import counted
 
 
 def pop_database(layout: StoreLayout) -> Database | None:
@@ -49,7 +50,7 @@ def left_behind(layout: StoreLayout) -> list[str]:
         return [f"{err}: what POP groups hold by {PLACE} does not come back to them while this broker serves the store"]
     if count:
         said.append(
-            f"{PLACE}: {count} messages that POP groups hold do not come back to them while this broker serves the "
-            "store, only with a 5.x broker that has popConsumerKVServiceEnable=true"
+            f"{PLACE}: {counted(count, 'message')} that POP groups hold will not come back to them while this broker "
+            "serves the store, only with a 5.x broker that has popConsumerKVServiceEnable=true"
         )
     return said

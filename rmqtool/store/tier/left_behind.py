@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.tier.tier import Key, Tier, local_ranges
+from rmqtool.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,9 @@ def words_of(left: list[NotTaken], what: str) -> str | None:
     """
     if not left:
         return None
+    number = sum(one.messages for one in left)
+    messages, verb, they = counted(number, "message"), *(("is", "it is") if number == 1 else ("are", "they are"))
     return (
-        f"{sum(one.messages for one in left)} messages of {len(left)} queues are {what}: they are in the tier alone "
+        f"{messages} of {counted(len(left), 'queue')} {verb} {what}: {they} in the tier alone "
         f"({left[0].where}). Start the broker, which reads the tier too, and take what it serves (rmqtool mirror)"
     )

@@ -19,6 +19,7 @@ from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.chains import used_entries
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
+from rmqtool.words import counted
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096
@@ -272,7 +273,8 @@ class IndexCheck:
             "index",
             count=count,
             actual=f"no entries for the messages at physical offsets {self._missing_from} to {self._missing_to}",
-            consequence=f"{count} keys are not found" + (" until the next start" if code == "index-behind" else ""),
+            consequence=f"{counted(count, 'key is', 'keys are')} not found"
+            + (" until the next start" if code == "index-behind" else ""),
         )
 
     def finish(self) -> Iterator[None]:

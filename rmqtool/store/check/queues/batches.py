@@ -18,6 +18,7 @@ from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column
 from rmqtool.store.dispatch.batch import numbers_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name
 from rmqtool.store.log.commit_log import Damage
+from rmqtool.words import counted
 
 _COMPARED = {  # field of a unit: code where it says something else than the record
     "size": "bcq-size",
@@ -255,8 +256,8 @@ class BatchQueueCheck:
                 count=count,
                 expected=f"a unit for physical offset {physical}",
                 actual="no files" if empty else "no unit",
-                consequence=f"{count} messages of topic {queue.topic} "
-                + ("are added by the next start" if soon else "cannot be reached"),
+                consequence=f"{counted(count, 'message')} of topic {queue.topic} "
+                + ("will be added by the next start" if soon else "cannot be reached"),
                 **({"severity": INFO} if soon else {}),
                 **queue.about,
             )

@@ -24,6 +24,7 @@ from rmqtool.store.check.queues.state import (
 )
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import Damage
+from rmqtool.words import counted
 
 Column = np.ndarray[Any, np.dtype[Any]]
 
@@ -164,9 +165,10 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
                     queueOffset=file.first + first,
                     count=count,
                     expected="entries",
-                    actual=f"{count} damaged units, the first ({unit['physical_offset']}, {unit['size']})",
-                    consequence=f"{count} messages of topic {queue.topic} cannot be reached; a start that looks at "
-                    f"this file ends the queue at {queue.end}, and cuts off later entries ({matched} are good)",
+                    actual=f"{counted(count, 'damaged unit')}, the first ({unit['physical_offset']}, {unit['size']})",
+                    consequence=f"{counted(count, 'message')} of topic {queue.topic} cannot be reached; a start "
+                    f"that looks at this file ends the queue at {queue.end}, and cuts off later entries "
+                    f"({matched} are good)",
                     **queue.about,
                 )
             yield

@@ -1,0 +1,173 @@
+"""``group reset`` and ``group clone`` behind their options: what they plan, and how it is carried out."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rmqtool.cli.shell.output import confirm, note, write_object
+from rmqtool.cli.shell.show_rows import write_rows
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.errors import BadValue, Refused
+from rmqtool.services.consumers import offset_plan
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.offsets.files import BrokerFile, ClientFile, Key, group_of
+from rmqtool.rules.sending import Rejected, check_group
+from rmqtool.store.disk.lock import holder
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.roles.table import heed
+from rmqtool.words import counted
+
+
+def reset_planner(
+    group: str,
+    topics: list[str] | None,
+    queues: list[int] | None,
+    *,
+    earliest: bool,
+    latest: bool,
+    time: str | None,
+    offset: int | None,
+    shift: int | None,
+    csv: str | None,
+) -> Planner:
+    """The plan that the options of ``group reset`` ask for.
+
+    Raises:
+        BadValue: none of them, or several.
+    """
+    targets = [Target("earliest")] * earliest + [Target("latest")] * latest
+    targets += [Target("time", parse_time(time))] if time is not None else []
+    targets += [Target("offset", offset)] if offset is not None else []
+    targets += [Target("shift", shift)] if shift is not None else []
+    if len(targets) + (csv is not None) != 1:
+        raise BadValue("give one of --to-earliest, --to-latest, --to-time, --to-offset, --shift and --from-csv")
+    if csv is None:
+        return offset_plan.reset(group, topics, queues, targets[0])
+    if topics or queues:
+        raise BadValue("--from-csv names the topics and queues itself: leave out --topic and --queue")
+    return offset_plan.from_rows(group, offset_plan.read_rows(csv))
+
+
+def clone_planner(
+    layout: StoreLayout,
+    source: str,
+    target: str,
+    topics: list[str] | None,
+    *,
+    broadcast: str | None,
+    to_broadcast: str | None,
+    broker: str | None,
+) -> Planner:
+    """The plan of ``group clone``.
+
+    Raises:
+        BadValue: the same group twice, or a name that no client could use; or the group of a client's file is another.
+    """
+    if source == target and broadcast == to_broadcast:
+        raise BadValue("both groups are the same")
+    try:
+        check_group(target)
+    except Rejected as err:
+        raise BadValue(str(err)) from err
+    for path, group in ((broadcast, source), (to_broadcast, target)):
+        if path is not None and group_of(path) != group:
+            raise BadValue(f"{path}: a client keeps the offsets of {group} in a directory with that name")
+    origin = opener_of(broadcast, broker)
+
+    def offsets() -> Mapping[Key, int]:
+        return origin(layout, lambda _text: None).offsets
+
+    return offset_plan.clone(source, target, topics, offsets if broadcast != to_broadcast else None)
+
+
+def opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
+    """Where offsets are: in a broadcasting client's file, or else in the broker's."""
+
+    def opened(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
+        return BrokerFile(layout, warn) if broadcast is None else ClientFile(broadcast, broker, may_be_new=may_be_new)
+
+    return opened
+
+
+def run_offsets(
+    layout: StoreLayout,
+    opener: Opener,
+    planner: Planner,
+    *,
+    command: str,
+    clamp: bool,
+    dry_run: bool,
+    yes: bool,
+    backup: str | None,
+    output: str,
+    nothing: str,
+) -> int:
+    """Show the plan, ask, and carry it out."""
+    if not yes and not dry_run and not sys.stdin.isatty():
+        raise Refused(f"{command.replace('-', ' ')} writes: give --yes to do it, or --dry-run to look only")
+    pid = holder(layout.root)
+    if pid is not None:
+        who = f"process {pid or '(unknown)'} holds the lock"
+        if not dry_run:
+            raise Refused(f"{layout.root}: {who}: stop the broker first")
+        note(f"warning: {who}: a running broker writes its own offsets over these, so this plan may be wrong")
+    warnings = heed(layout, command.replace("-", " "))
+    plan = _carry_out(layout, opener, planner, command, clamp=clamp, dry_run=dry_run, yes=yes, backup=backup)
+    plan = replace(plan, warnings=[*warnings, *plan.warnings])
+    _write(plan, output)
+    for text in plan.warnings:
+        note(f"warning: {text}")
+    if plan.applied:
+        note(f"{counted(len(plan.changes), 'offset')} set in {plan.file}; what was replaced is kept in {plan.backup}")
+        return 0
+    if not plan.moves:
+        note(f"{plan.file}: nothing of group {nothing} to set")
+        return 1
+    note(
+        f"{len(plan.changes)} of {counted(len(plan.moves), 'offset')} would be set"
+        if plan.changes
+        else "nothing to change"
+    )
+    return 1 if plan.changes else 0
+
+
+def _carry_out(
+    layout: StoreLayout,
+    opener: Opener,
+    planner: Planner,
+    command: str,
+    *,
+    clamp: bool,
+    dry_run: bool,
+    yes: bool,
+    backup: str | None,
+) -> OffsetPlan:
+    if dry_run:
+        return offset_plan.make(layout, opener, planner, clamp=clamp)
+    if not yes:
+        plan = offset_plan.make(layout, opener, planner, clamp=clamp)
+        if plan.changes:
+            for move in plan.moves:
+                if move.newOffset != move.consumerOffset:
+                    note(f"  {move.topic} queue {move.queueId}: {move.consumerOffset} to {move.newOffset}")
+            if not confirm(_question(plan)):
+                raise Refused("not confirmed: nothing was changed")
+    return offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup)
+
+
+def _question(plan: OffsetPlan) -> str:
+    """What to ask: with the messages that consumers get again or never."""
+    steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
+    again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+    said = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
+        f"{counted(skipped, 'is', 'are')} skipped"
+    ] * bool(skipped)
+    return f"Set {counted(len(plan.changes), 'offset')}" + (f"? {', '.join(said).capitalize()}." if said else "?")
+
+
+def _write(plan: OffsetPlan, output: str) -> None:
+    if output in ("json", "ndjson"):
+        write_object(output, plan.to_dict())
+    else:
+        write_rows(output, OffsetMove, plan.moves)

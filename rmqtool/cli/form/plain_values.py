@@ -1,0 +1,67 @@
+"""Values of plain options and arguments, converted without Pydantic.
+
+Newer releases of Typer build a Pydantic adapter for each parameter, and importing Pydantic takes as long as a whole
+command on a small store. Text, numbers in digits and words of a choice are converted here. Anything else goes to Typer,
+which has the words for what is wrong with it.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, get_args, get_origin
+
+_DIGITS = re.compile("-?[0-9]{1,18}")
+
+
+class _Other(Exception):
+    """A value that is left to Typer."""
+
+
+class _Conversion:
+    """In the place of Typer's own (``typer._coercion.RuntimeParam``), which is built where it is needed."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self.build = build
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert the value of a parameter; what is wrong with one, Typer says."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        try:
+            return _convert(value, param.type_descriptor.annotation, param.type_descriptor.parameter_info)
+        except _Other:
+            return self.build().coerce(value, param=param, ctx=ctx)
+
+
+def convert_plainly(params: Iterable[Any]) -> None:
+    """Convert the values of a command's parameters here where that is enough; older releases of Typer need no help."""
+    for param in params:
+        if hasattr(param, "get_runtime_param") and hasattr(param, "type_descriptor"):
+            conversion = _Conversion(param.get_runtime_param)
+            param.get_runtime_param = lambda conversion=conversion: conversion
+
+
+def _convert(value: Any, annotation: Any, info: Any) -> Any:
+    if info.parser is not None:
+        raise _Other
+    if get_origin(annotation) is list and isinstance(value, list | tuple):
+        return [_convert(item, get_args(annotation)[0], info) for item in value]
+    if annotation is str and isinstance(value, str):
+        return value
+    if annotation is bool and isinstance(value, bool):
+        return value
+    if annotation is int:
+        return _number(value, info)
+    choices = annotation if isinstance(annotation, type) and issubclass(annotation, StrEnum) else ()
+    if isinstance(value, str) and value in list(choices):
+        return annotation(value)
+    raise _Other
+
+
+def _number(value: Any, info: Any) -> int:
+    number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
+    if type(number) is not int:
+        raise _Other
+    if (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
+        raise _Other
+    return number
