@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -265,9 +265,17 @@ def wrong_entries(layout: StoreLayout) -> Iterator[str]:
     yield from (f"{topic} {queue_id}: no queue" for topic, queue_id in expected)
 
 
-def run_cases(seed: int, first: int, cases: int, folder: Path) -> Iterator[tuple[int, Outcome]]:
-    """(number, outcome) of so many cases; each depends on the seed and its number alone."""
+def run_cases(
+    seed: int, first: int, cases: int, folder: Path, engine: str | None = None
+) -> Iterator[tuple[int, Outcome]]:
+    """(number, outcome) of so many cases; each depends on the seed and its number alone.
+
+    Args:
+        engine: by whose rules all are recovered.
+    """
     bases = make_bases(folder / "bases")
+    if engine is not None:
+        bases = [replace(base, engines=(engine,)) for base in bases if engine in base.engines]
     for number in range(first, first + cases):
         rng = Random(f"{seed} {number}")
         store = folder / "store"
@@ -282,11 +290,12 @@ def main() -> int:
     options.add_argument("--cases", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--first", type=int, default=0, help="number of the first case")
+    options.add_argument("--engine", choices=ENGINES, help="by whose rules; either unless given")
     options.add_argument("--most", type=int, default=20, help="cases that are told in full")
     chosen = options.parse_args()
     failed, kinds = 0, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="rmqtool-whole-") as folder:
-        for number, outcome in run_cases(chosen.seed, chosen.first, chosen.cases, Path(folder)):
+        for number, outcome in run_cases(chosen.seed, chosen.first, chosen.cases, Path(folder), chosen.engine):
             if outcome.faults:
                 failed += 1
                 kinds.update({" ".join(fault.split()[:2]) for fault in outcome.faults})

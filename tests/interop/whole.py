@@ -7,6 +7,7 @@ own queue offset, find every key, and leave every file as it is but for the chec
 
 import argparse
 import hashlib
+import re
 import shutil
 import sys
 import tempfile
@@ -85,11 +86,13 @@ def judge(store: Path, base: Base, engine: Engine) -> list[str]:
     faults = [*wrong_ends(seen, expected, irregular), *wrong_entries(seen, expected, irregular)]
     faults += wrong_hits(seen, keys)
     first = contents(store)
-    faults += [f"first start: {words}" for words in changed(before, first)]
-    again = engine.open(store, base.conf.values | base.conf.sizes)
+    # a last message that no queue has is dispatched again at each start, and its keys are in the index twice then
+    faults += [f"first start: {words}" for words in changed(before, first) if not words.startswith("index/")]
+    again = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in again or not again["loadOk"]:
         return [*faults, f"does not boot again: {again.get('error', 'load refused')}"]
     faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular)]
+    faults += [f"second start: {words}" for words in wrong_hits(again, keys)]
     return faults + [f"second start: {words}" for words in changed(first, contents(store))]
 
 
@@ -186,7 +189,7 @@ def main() -> int:
             for number, outcome in run_cases(engine, bases, chosen.seed, chosen.first, chosen.cases, Path(name)):
                 if outcome.faults:
                     wrong += 1
-                    kinds.update({fault.split("(")[0].split("#")[0] for fault in outcome.faults})
+                    kinds.update({re.sub(r"'.*?'|[0-9]+|#.*", "*", fault.splitlines()[0]) for fault in outcome.faults})
                     outcome.faults[_TOLD:] = ["..."] * (len(outcome.faults) > _TOLD)
                     if wrong <= chosen.most:
                         print(f"case {number}: {outcome}", flush=True)

@@ -36,6 +36,7 @@ from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_MOST_HELD = 1 << 18  # messages, of all queues
 _HASHES = 2**31  # a tag hash is below it, a deliver time is not
 
 
@@ -93,6 +94,8 @@ class _Making:
         fitted = (file for file in verdict.files if isinstance(file, FittedFile))
         self._blanks = [file.blank for file in fitted if file.blank is not None]
         self._compared = 0
+        self._held: dict[WholeQueue, list[tuple[Units, Column, Column]]] = {}
+        self._messages_held = 0
 
     # -- all --------------------------------------------------------------------------------------------------------
 
@@ -157,16 +160,32 @@ class _Making:
         for batch, position in self._batches("comparing queues and index with the log", self._verdict.min_offset):
             for row, puts in batch.puts():
                 whole = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
-                if isinstance(whole, WholeBatchQueue):
-                    whole.take(puts.batch_units(), puts.queue_offset, puts.store_timestamp)
-                elif whole is not None:
-                    whole.take(puts.entries, puts.queue_offset, puts.store_timestamp)
+                if whole is not None:
+                    of_batches = isinstance(whole, WholeBatchQueue)
+                    # the batch gives its memory back
+                    units = puts.batch_units() if of_batches else puts.entries.copy()
+                    self._hold(whole, units, puts.queue_offset, puts.store_timestamp)
             if batch.light:
                 self._light(batch)
             if index is not None:
                 index.take(batch, position)
             self._compared += int(batch.size.sum())
             batch.release()
+        self._hand_over()
+
+    def _hold(self, whole: WholeQueue, units: Units, ordinals: Column, times: Column) -> None:
+        """Gather messages of a queue: of many queues each batch has few, and each look into one opens its file."""
+        self._held.setdefault(whole, []).append((units, ordinals, times))
+        self._messages_held += len(units)
+        if self._messages_held >= _MOST_HELD:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        held, self._held, self._messages_held = self._held, {}, 0
+        for whole, parts in held.items():
+            units, ordinals, times = zip(*parts, strict=True)
+            # without a dtype the bytes would be in this machine's order
+            whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
     def _light(self, batch: Batch) -> None:
         batch_topics = self._inputs.rules.batch_topics
@@ -180,7 +199,7 @@ class _Making:
             if whole is not None:
                 rows, offsets = np.array(pairs, np.int64).T
                 units = entries_of(batch.physical_offset[rows], batch.size[rows], batch.tags_code[rows])
-                whole.take(units, offsets, batch.store_timestamp[rows])
+                self._hold(whole, units, offsets, batch.store_timestamp[rows])
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> WholeQueue | None:
         key = topic, queue_id
