@@ -12,14 +12,15 @@ from formats.message.build import pack
 from formats.queues.batch import SIZE, BatchEntry, build
 from formats.variants import compaction
 from rmqtool.analytics.source.tables import Store, rows_of
-from rmqtool.store.check import Finding
+from rmqtool.store.changes.undo import undo
+from rmqtool.store.check import Finding, is_problem
 from rmqtool.store.check.advice.steps import REBUILD_COMPACTION
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.compaction import CompactionQueue, compaction_queues_of
-from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from tests.cli.running import rmqtool
@@ -221,7 +222,7 @@ def test_one_damage(damage: Damager, golden_copy: Unpacked) -> None:
     assert offsets_of(store) == [0, 1, 2, *range(83, 96)]
     expected = damage(store)
     assert told(compaction_findings(store)) == sorted(expected)
-    assert plan(StoreLayout(str(store))).loadOk == (damage not in REFUSED)
+    assert plan(StoreLayout(str(store)), exactly=True).loadOk == (damage not in REFUSED)
 
 
 KEPT = {0, 1, 2, *range(89, 96)}  # the newest of each key, and what no compaction has looked at
@@ -365,15 +366,31 @@ def test_a_key_whose_newest_message_has_no_body_is_deleted(golden_copy: Unpacked
 
 
 def test_recovery_says_what_it_leaves(golden: Unpacked) -> None:
-    notes = plan(StoreLayout(str(golden(CASE)))).notes
+    notes = plan(StoreLayout(str(golden(CASE))), exactly=True).notes
     assert any("compaction logs are left to" in note for note in notes)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_recovery_mends_it_in_the_same_plan(damage: Damager, golden_copy: Unpacked) -> None:
+    """But for a log that reaches beyond the commit log: what is there is nowhere else."""
+    store = golden_copy(CASE)
+    damage(store)
+    (store / "abort").touch()
+    before = tree(store)
+    report = recover(StoreLayout(str(store)))
+    assert report.applied
+    left = {found.code for found in compaction_findings(store) if is_problem(found)}
+    assert left == ({"compaction-ahead"} if damage is log_of_another_time else set())
+    assert plan(StoreLayout(str(store))).clean
+    undo(str(store))
+    assert tree(store) == before
 
 
 @pytest.mark.parametrize("damage", REFUSED, ids=lambda damage: damage.__name__)
 def test_recovery_names_what_mends_a_store_that_is_refused(damage: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     damage(store)
-    report = plan(StoreLayout(str(store)))
+    report = plan(StoreLayout(str(store)), exactly=True)
     assert not report.loadOk
     first, again = report.nextSteps
     assert first.startswith(f"rmqtool rebuild {store} compaction: ")

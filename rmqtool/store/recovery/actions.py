@@ -22,6 +22,7 @@ from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
 from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.ways_on import ways_on
+from rmqtool.store.recovery.whole_compaction import prepare_compaction
 from rmqtool.store.recovery.whole_extension import prepare_extensions
 from rmqtool.store.recovery.whole_log import FittedFile
 
@@ -93,6 +94,8 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     if recovery.mended is not None and not inputs.quick:
         prepare_extensions(inputs.layout, change, say)
     prepare_timer(recovery, change, say)
+    if inputs.mends_compaction:
+        prepare_compaction(recovery, change, say)
     mended = recovery.mended
     if words or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
         # else a broker would put the last message's keys into the index once more, and so at every start

@@ -85,6 +85,11 @@ class StoreInputs:
         )
 
     @property
+    def mends_compaction(self) -> bool:
+        """Whether logs of compacted topics are made again where something is wrong with them."""
+        return self.whole and not self.quick
+
+    @property
     def knows_delays(self) -> bool:
         """Whether delayed messages get their deliver time already while the log is checked."""
         return self.fix_delay_times or self.rules.knows_delays

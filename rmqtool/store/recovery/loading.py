@@ -151,7 +151,9 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
         UnreadableStore: a file cannot be read.
     """
     log, rules = inputs.log, inputs.rules
-    forms = rules.check_forms()
+    forms, strange = rules.check_forms(), rules.strange_compaction()
+    if not inputs.mends_compaction:
+        forms, strange = [*forms, *strange], []
     refused, removed = rules.admit(log.segments.files, log.segments.foreign, log.file_size, "commit-log")
     if refused and stage is not None:
         fitted = fit_log(log, refused, removed, stage)
@@ -161,7 +163,7 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
                 removed=fitted.removed,
                 refusals=forms,
                 log_refused=False,
-                log_mended=_worded(fitted.mended),
+                log_mended=[*strange, *_worded(fitted.mended)],
                 log_foreign=fitted.foreign,
             )
     gone = {file.path for file in removed}
@@ -172,7 +174,8 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
         for file in log.segments
         if file.path not in gone and (first is None or os.path.basename(file.path) < first)
     ]
-    return Loaded(files=files, removed=removed, refusals=[*forms, *_worded(refused)], log_refused=bool(refused))
+    refusals = [*forms, *_worded(refused)]
+    return Loaded(files=files, removed=removed, refusals=refusals, log_refused=bool(refused), log_mended=list(strange))
 
 
 def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:

@@ -82,7 +82,7 @@ def not_looked_at(recovery: Recovery) -> list[str]:
         before = "1 file before it was" if files == 1 else f"{files} files before it were"
         read = "not read" if recovery.mended is None or not recovery.mended.compared else "not checked for damage"
         said.append(f"the log was looked at from {name} on, {before} {read}")
-    if inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
+    if not inputs.mends_compaction and inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
         said.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
     if inputs.whole and not inputs.quick:
         return said + of_made_whole(recovery)

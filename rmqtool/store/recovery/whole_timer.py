@@ -15,13 +15,13 @@ import numpy as np
 
 from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
+from rmqtool.store.builders.timer import TimerBuilder
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
-from rmqtool.store.repair.timer import TimerBuilder
 
 Units = np.ndarray[Any, np.dtype[Any]]
 Say = Callable[[str, str], None]

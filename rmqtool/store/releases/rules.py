@@ -94,6 +94,10 @@ class ReleaseRules:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
 
+    def strange_compaction(self) -> list[str]:
+        """Why the broker would not load the store because of the logs of compacted topics."""
+        return []
+
     def _unsupported(self) -> str | None:
         return unsupported(self.layout)
 
@@ -214,7 +218,7 @@ class ReleaseRulesV5(ReleaseRules):
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
             raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which rmqtool does not support")
-        return self._strange_queues() + self._strange_index() + self._strange_compaction()
+        return self._strange_queues() + self._strange_index()
 
     def _strange_queues(self) -> list[str]:
         found = [
@@ -229,7 +233,7 @@ class ReleaseRulesV5(ReleaseRules):
         ]
         return found
 
-    def _strange_compaction(self) -> list[str]:
+    def strange_compaction(self) -> list[str]:
         if not self.conf.flag("enableCompaction", True):
             return []
         refused = (queue.refused for queue in compaction_queues_of(self.layout))

@@ -18,6 +18,8 @@ from formats.endings import Ending
 from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.progress import stage
+from rmqtool.store.builders.compaction import CompactionBuilder
+from rmqtool.store.builders.timer import TimerBuilder
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
@@ -36,11 +38,9 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
-from rmqtool.store.repair.compaction import CompactionBuilder
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
-from rmqtool.store.repair.timer import TimerBuilder
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
@@ -117,7 +117,9 @@ class Rebuild:
                 topics have batch queues.
         """
         log = self.inputs.log
-        if "consumequeue" in self.parts and (forms := self.inputs.rules.check_forms()):
+        if "consumequeue" in self.parts and (
+            forms := [*self.inputs.rules.check_forms(), *self.inputs.rules.strange_compaction()]
+        ):
             raise Refused(forms[0])
         for path in log.segments.foreign:
             raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")

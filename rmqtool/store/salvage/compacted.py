@@ -7,14 +7,14 @@ what was carved.
 from collections.abc import Mapping
 
 from rmqtool.errors import RmqError
+from rmqtool.store.builders.compaction import CompactionBuilder
 from rmqtool.store.changes.writing import changing
-from rmqtool.store.disk.files import make_file
+from rmqtool.store.disk.files import make_file, remove_tree
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.segments import Segment, read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.compaction import FOLDER, LOGS, POSITIONS, QUEUES, compaction_queues_of, positions_of
 from rmqtool.store.releases.rules import rules_for
-from rmqtool.store.repair.compaction import CompactionBuilder
 
 _AT_ONCE = 4 << 20
 
@@ -40,6 +40,7 @@ def carry_over(
     topics = rules_for(target).rules.compacted_topics
     if not topics:
         return []
+    remove_tree(target.path(FOLDER))  # what recovery has made there has less than what comes
     said: list[str] = []
     for queue in compaction_queues_of(source):
         for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():

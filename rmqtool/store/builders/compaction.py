@@ -7,9 +7,9 @@ Source: store.kv.CompactionLog (asyncPutMessage, shouldRetainMsg, CompactionAppe
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from formats.config.files import Topics
 from formats.message.build import BLANK_SIZE, build_blank
@@ -27,7 +27,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found, walk_file
-from rmqtool.store.queues.batch import AnyQueue, open_any_queue, queues_where
+from rmqtool.store.queues.batch import open_any_queue, queues_where
 from rmqtool.store.queues.compaction import (
     FOLDER,
     POSITIONS,
@@ -35,6 +35,7 @@ from rmqtool.store.queues.compaction import (
     compaction_queues_of,
     positions_of,
 )
+from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.releases.rules import COMPACTED, topics_with
 
 _AT_ONCE = 1 << 20
@@ -50,11 +51,35 @@ class _Message(NamedTuple):
     body: bool
 
 
+class EntryQueue(Protocol):
+    """A consume queue, as far as it is read here."""
+
+    topic: str
+    queue_id: int
+    path: str
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last entry."""
+
+    def min_offset(self, min_physical_offset: int) -> int:
+        """Lowest queue offset, of a log that begins there."""
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        """The entry at a queue offset."""
+
+    def entries(self, start: int) -> Iterator[QueueEntry]:
+        """Entries from a queue offset on."""
+
+
 class CompactionBuilder:
     """One making of the logs of compacted topics.
 
     Args:
         limits: queue to the queue offset from which on only the commit log counts.
+        opened: opens a queue as a recovery leaves it; by default they are read as they are on disk.
+        names: of the queues that there are then.
+        left: queues that are not looked at.
 
     Attributes:
         messages: that were looked at.
@@ -66,8 +91,17 @@ class CompactionBuilder:
         Refused: no table of topics says which topics are compacted.
     """
 
-    def __init__(self, layout: StoreLayout, limits: Mapping[tuple[str, int], int] | None = None) -> None:
-        self._limits = limits or {}
+    def __init__(
+        self,
+        layout: StoreLayout,
+        limits: Mapping[tuple[str, int], int] | None = None,
+        *,
+        opened: Callable[[str, int], EntryQueue | None] | None = None,
+        names: Collection[tuple[str, int]] = (),
+        left: Collection[tuple[str, int]] = (),
+    ) -> None:
+        self._limits, self._names, self._left = limits or {}, names, left
+        self._opened, self._recovered = opened, opened is not None
         self.layout, self.log = layout, CommitLog(layout)
         self.messages = self.queues = self.units = 0
         self.warnings: list[str] = []
@@ -100,10 +134,12 @@ class CompactionBuilder:
         queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(self.layout)}
         for found in queues_where(self.layout, lambda topic, _queue_id: topic in self._topics):
             queues.setdefault((found.topic, found.queue_id), CompactionQueue(self.layout, found.topic, found.queue_id))
-        for (topic, _queue_id), queue in sorted(queues.items()):
-            if topic in self._topics:
+        for topic, queue_id in self._names:
+            queues.setdefault((topic, queue_id), CompactionQueue(self.layout, topic, queue_id))
+        for (topic, queue_id), queue in sorted(queues.items()):
+            if topic in self._topics and (topic, queue_id) not in self._left:
                 self._queue(queue, change, words)
-        if self._offsets != self._positions.offsets or (self._lost_positions and words):
+        if self._offsets != self._positions.offsets or (self._lost_positions and (words or self._recovered)):
             new = replace(self._positions, offsets=self._offsets, empty=not self._offsets)
             change.put_content(self.layout.path(FOLDER, POSITIONS), new.build())
             words.append(f"put {FOLDER}/{POSITIONS}")
@@ -152,11 +188,11 @@ class CompactionBuilder:
                     self._take(found, queue, item)
         if (limit := self._limits.get((queue.topic, queue.queue_id))) is not None:
             found = {offset: message for offset, message in found.items() if offset < limit}
-        entries = open_any_queue(self.layout, queue.topic, queue.queue_id)
+        entries = self._open(queue.topic, queue.queue_id)
         end = None
         if entries is not None:
             low = entries.min_offset(self.log.min_offset)
-            if entries.max_offset and not self.layout.aborted:
+            if entries.max_offset and (self._recovered or not self.layout.aborted):
                 # what the queue does not have any more was cut, and its offsets come again
                 end = entries.max_offset
                 if any(offset >= end for offset in found):
@@ -168,7 +204,12 @@ class CompactionBuilder:
                     self._take(found, queue, message)
         return _newest(found, position), end
 
-    def _need_whole(self, entries: AnyQueue) -> None:
+    def _open(self, topic: str, queue_id: int) -> EntryQueue | None:
+        return (
+            self._opened(topic, queue_id) if self._opened is not None else open_any_queue(self.layout, topic, queue_id)
+        )
+
+    def _need_whole(self, entries: EntryQueue) -> None:
         """What a queue does not have may be dropped only where the commit log does not have it either.
 
         Raises:
