@@ -35,6 +35,7 @@ from rmqtool.store.recovery.report import QueueMended
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.whole_index import WholeIndex
 from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
+from rmqtool.store.tier.tier import Tier
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _HASHES = 2**31  # a tag hash is below it, a deliver time is not
@@ -89,6 +90,7 @@ class _Making:
         self._inputs, self._staged, self._dispatcher, self._verdict = inputs, staged, dispatcher, verdict
         self._damaged = damaged
         self._tags = _Tags(inputs)
+        self._tier = Tier.of(inputs.layout)
         self._queues: dict[QueueKey, WholeQueue | None] = {}
         self._deleted = Counter[str]()
         self._compared = 0
@@ -118,9 +120,15 @@ class _Making:
                     index.finish()
         return Mended(
             queues=[
-                QueueMended(topic=key[0], queueId=key[1], entriesPutIn=whole.put_in, entriesTakenOut=whole.taken_out)
-                for key, whole in sorted(self._queues.items())
-                if whole is not None and (whole.put_in or whole.taken_out)
+                QueueMended(
+                    topic=topic,
+                    queueId=queue_id,
+                    entriesPutIn=whole.put_in,
+                    entriesTakenOut=whole.taken_out,
+                    endsAt=whole.ends_at,
+                )
+                for (topic, queue_id), whole in sorted(self._queues.items())
+                if whole is not None and (whole.put_in or whole.taken_out or whole.ends_at is not None)
             ],
             index_files=0 if found is None or found.complete else len(index.files) - found.good,
             index_keys=index.added - before,
@@ -141,7 +149,9 @@ class _Making:
             return bool(self._damaged)
         verdict, dispatcher = self._verdict, self._dispatcher
         begun = verdict.dispatched_from
-        if begun is None or begun > verdict.min_offset or self._damaged or self._inputs.rules.compacted_topics:
+        if begun is None or begun > verdict.min_offset or self._damaged:
+            return True
+        if self._inputs.rules.compacted_topics or self._tier is not None:
             return True
         old = any(file.source is not None for queue in dispatcher.queues.values() for file in queue.files)
         moved = any(queue.misplaced for queue in dispatcher.queues.values())
@@ -198,10 +208,13 @@ class _Making:
         return kind(queue, self._verdict.min_offset, self._staged.stage, self._tags.of(*key))
 
     def _other_ends(self) -> dict[QueueKey, int]:
-        """Queue offset after the last message of compacted topics, which outlives the log."""
-        if not self._inputs.rules.compacted_topics:
-            return {}
-        found = {(one.topic, one.queue_id): one.max_offset for one in compaction_queues_of(self._inputs.layout)}
+        """Queue offset after the last message that outlives the log: of compacted topics, and in the tier."""
+        found: dict[QueueKey, int] = {}
+        if self._inputs.rules.compacted_topics:
+            compacted = compaction_queues_of(self._inputs.layout)
+            found |= {(one.topic, one.queue_id): one.max_offset for one in compacted}
+        if self._tier is not None:
+            found |= {key: max(queue.max_offset, found.get(key, 0)) for key, queue in self._tier.queues.items()}
         for topic, queue_id in found:
             self._queue(topic, queue_id, 0)
         return found
