@@ -175,5 +175,5 @@ def test_a_replica_follows_in_controller_mode(
         packed.extractall(tmp_path, filter="data")
     for node, commands in zip(nodes, IN_CONTROLLER_MODE[name], strict=True):
         carry_out(node, commands)
-    address = controlling.ask("controller", store=str(tmp_path / "controller"), group="controllers")["address"]
+    address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
     assert compare(broker_5, clients_5, nodes, controllerAddr=address) == []

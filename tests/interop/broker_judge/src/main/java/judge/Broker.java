@@ -68,7 +68,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * <pre>
  * {"command": "boot", "store": path, "config": {name: value}, "namesrv": other name servers that are to know it,
  *  "follows": address of the name server of its master, for a replica}
- * {"command": "controller", "store": path, "group": of its DLedger log}   a controller of 5.x; the answer is its address
+ * {"command": "controller", "store": path, "fileSize": of its DLedger log}   a controller of 5.x; the answer is its address
  * {"command": "log"}   where the broker's log ends, and the role that it has now
  * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
  * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
@@ -157,7 +157,8 @@ public final class Broker {
                 start(producer);
                 return Map.of();
             case "controller":
-                return Map.of("address", Release.controlling(text(request, "store"), text(request, "group"), freePort()));
+                return Map.of("address",
+                    Release.controlling(text(request, "store"), request.get("fileSize").getAsInt(), freePort()));
             case "log":
                 return Map.of("end", broker.getMessageStore().getMaxPhyOffset(),
                     "role", broker.getMessageStoreConfig().getBrokerRole().name());

@@ -31,7 +31,7 @@ final class Release {
         return true;
     }
 
-    static String controlling(String store, String group, int port) {
+    static String controlling(String store, int fileSize, int port) {
         throw new UnsupportedOperationException("4.x has no controller");
     }
 

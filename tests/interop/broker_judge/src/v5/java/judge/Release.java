@@ -45,11 +45,12 @@ final class Release {
     }
 
     /** Starts a controller, which ends with this process. */
-    static String controlling(String store, String group, int port) {
+    static String controlling(String store, int fileSize, int port) {
         String address = "127.0.0.1:" + port;
         ControllerConfig config = new ControllerConfig();
         config.setControllerStorePath(store);
-        config.setControllerDLegerGroup(group);
+        config.setMappedFileSize(fileSize);
+        config.setControllerDLegerGroup("controllers");
         config.setControllerDLegerSelfId("n0");
         config.setControllerDLegerPeers("n0-" + address);
         ControllerManager made = new ControllerManager(config, new NettyServerConfig(), new NettyClientConfig());
