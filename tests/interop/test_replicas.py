@@ -4,6 +4,7 @@ What is compared: every byte from the later of both beginnings to the smaller of
 followed, and followed once more what was then sent. The same runs without a command of ours differ in the same places.
 """
 
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -156,6 +157,19 @@ def controlling() -> Iterator[Broker]:
         yield jvm
 
 
+def unpack_controller(folder: Path) -> None:
+    """The controller's directory; its index, of which only the first units are written, is sparse."""
+    with tarfile.open(roles.PLACE / CONTROLLER / "controller.tar.xz") as packed:
+        for member in packed:
+            if member.size <= 1 << 20:
+                packed.extract(member, folder, filter="data")
+                continue
+            head = packed.extractfile(member)
+            assert head is not None
+            (folder / member.name).write_bytes(head.read(4096))
+            os.truncate(folder / member.name, member.size)
+
+
 IN_CONTROLLER_MODE = {
     "nothing": ((), ()),
     "recover both": ((RECOVER,), (RECOVER,)),
@@ -171,8 +185,7 @@ def test_a_replica_follows_in_controller_mode(
     name: str, broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
 ) -> None:
     nodes = roles.unpack(CONTROLLER, "a", tmp_path), roles.unpack(CONTROLLER, "b", tmp_path)
-    with tarfile.open(roles.PLACE / CONTROLLER / "controller.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack_controller(tmp_path)
     for node, commands in zip(nodes, IN_CONTROLLER_MODE[name], strict=True):
         carry_out(node, commands)
     address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
