@@ -173,7 +173,7 @@ def unpack_controller(folder: Path) -> None:
 IN_CONTROLLER_MODE = {
     "nothing": ((), ()),
     "recover both": ((RECOVER,), (RECOVER,)),
-    "everything on the one that is behind": ((), (*EVERYTHING, CLEAN)),
+    "everything on the one that is behind": ((), EVERYTHING),
     "everything on the one that leads": (EVERYTHING, ()),
     "cut the one that is behind": ((), (RECOVER, ("truncate", "STORE", "114688", "--yes"))),
 }

@@ -123,6 +123,13 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
                 "off the other replicas too. epochFileCheckpoint stays as it is"
             ),
         ),
+        (
+            ("clean",),
+            _refused(
+                "a replica whose log begins behind its first epochs may throw it away when it follows its master",
+                "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
+            ),
+        ),
         (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (
