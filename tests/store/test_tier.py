@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -176,16 +177,55 @@ def test_a_local_queue_that_is_gone_is_not_taken_for_an_empty_one(name: str, nod
 
 
 def test_recover_names_it_before_anything_else(tmp_path: Path) -> None:
+    """With --quick and --exactly, which do what a broker does, and no more."""
     node = roles.unpack(TIERED, "a", tmp_path)
     shutil.rmtree(node.store / "consumequeue" / "History")
     before = prints(node.store)
-    plan = rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json")
-    assert "do not start a broker: History queue 0" in plan.out
-    refused = rmqtool("recover", node.store, "--yes", *node.options())
-    assert refused.code == 4
-    assert "History queue 0: its tier has 0 to 13" in refused.err
+    for option in ("--quick", "--exactly"):
+        plan = rmqtool("recover", node.store, "--dry-run", option, *node.options(), "--output", "json")
+        assert "do not start a broker: History queue 0" in plan.out
+        refused = rmqtool("recover", node.store, "--yes", option, *node.options())
+        assert refused.code == 4
+        assert "History queue 0: its tier has 0 to 13" in refused.err
     assert prints(node.store) == before
-    assert rmqtool("recover", node.store, "--yes", "--accept-loss", *node.options()).code == 0
+    assert rmqtool("recover", node.store, "--yes", "--quick", "--accept-loss", *node.options()).code == 0
+
+
+def files_of(node: Node, topic: str) -> list[Path]:
+    return sorted((node.store / "consumequeue" / topic / "0").iterdir())
+
+
+def zero(file: Path) -> None:
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+DAMAGES: dict[str, Callable[[list[Path]], object]] = {
+    "gone": lambda files: shutil.rmtree(files[0].parent),
+    "first file gone": lambda files: files[0].unlink(),
+    "last file gone": lambda files: files[-1].unlink(),
+    "first file zeros": lambda files: zero(files[0]),
+    "last file zeros": lambda files: zero(files[-1]),
+    "last file noise": lambda files: files[-1].write_bytes(b"\xff" * files[-1].stat().st_size),
+    "last file short": lambda files: files[-1].write_bytes(files[-1].read_bytes()[:43]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("topic", ["History", "%RETRY%billing", "Invoices"])
+def test_recover_ends_a_queue_where_its_tier_does(topic: str, damage: str, node: Node) -> None:
+    """Messages in the tier alone are no reason to put entries in, nor to begin the queue anew."""
+    before, served = local_ranges(layout_of(node)), served_by(node)
+    low, high = before[topic, 0]
+    assert (low == high) is (topic != "Invoices")
+    DAMAGES[damage](files_of(node, topic))
+    result = rmqtool("recover", node.store, "--yes", *node.options(), "--output", "json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["tierDangers"] == []
+    assert sum(queue["entriesPutIn"] for queue in report["mended"]) <= high - low
+    assert local_ranges(layout_of(node)) == before
+    assert served_by(node) == served
+    assert rmqtool("recover", node.store, "--dry-run", *node.options()).code == 0
 
 
 def test_truncate_does_not_cut_below_the_tier(node: Node) -> None:

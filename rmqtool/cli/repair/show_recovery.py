@@ -147,6 +147,8 @@ def _more(report: RecoveryReport) -> Iterator[str]:
             )
         if entries:
             yield f"mended: {counted(entries, 'entry', 'entries')} of {where} that lead to no message of it go"
+        if queue.endsAt is not None:
+            yield f"mended: {where} ends at queue offset {queue.endsAt} again: its messages are no longer in the log"
     if report.mended[_QUEUES:]:
         yield f"mended: and {counted(len(report.mended) - _QUEUES, 'more queue')}"
     if report.indexFilesMended:

@@ -94,12 +94,14 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
             warnings=list(inputs.warnings),
             after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
         )
+    running = _Run(inputs, loaded, dispatcher)
     with ThreadPoolExecutor(1, "rmqtool-index") as beside:
-        recovery = _Run(inputs, loaded, dispatcher).run(judge, beside)
+        recovery = running.run(judge, beside)
     if inputs.whole and not recovery.refusals:
         recovery.unloaded, recovery.log_foreign = loaded.unloaded, loaded.log_foreign
         recovery.warnings += warnings_of_lengths(loaded.files)
         recovery.mended = make_whole(inputs, staged, dispatcher, recovery.verdict, loaded.mended)
+        recovery.after_start = running.look_again(recovery)
     return recovery
 
 
@@ -151,6 +153,17 @@ class _Run:
         (finished or beside.submit(self._index.finish)).result()
         recovery.warnings += warnings_of(inputs, recovery.verdict, self._dispatcher, early)
         return recovery
+
+    def look_again(self, recovery: Recovery) -> StoreState | None:
+        """What the broker would report after its start, when queues have been made whole."""
+        if recovery.mended is None or not recovery.mended.queues:
+            return recovery.after_start
+        for mended in recovery.mended.queues:
+            queue = self._queues[mended.topic, mended.queueId]
+            if queue.files:
+                queue.min_logic_offset = queue.files[0].base
+                self._inputs.rules.correct_min(queue, recovery.verdict.min_offset)
+        return self._state(recovery.verdict)
 
     def _max_dispatched(self) -> int:
         """End of the last message that any queue knows."""

@@ -61,6 +61,7 @@ class QueueMended:
     queueId: int
     entriesPutIn: int  # of messages that the broker leaves out, or has a wrong entry for
     entriesTakenOut: int  # that lead to no message
+    endsAt: int | None = None  # its next queue offset, where only the tier or a compaction log still says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from rmqtool.store.recovery.whole_extension import Extension
 from rmqtool.store.recovery.whole_index import WholeIndex
 from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
+from rmqtool.store.tier.tier import Tier
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _MOST_HELD = 1 << 18  # messages, of all queues
@@ -89,6 +90,7 @@ class _Making:
         self._inputs, self._staged, self._dispatcher, self._verdict = inputs, staged, dispatcher, verdict
         self._damaged = damaged
         self._tags = _Tags(inputs)
+        self._tier = Tier.of(inputs.layout)
         self._queues: dict[QueueKey, WholeQueue | None] = {}
         self._deleted = Counter[str]()
         fitted = (file for file in verdict.files if isinstance(file, FittedFile))
@@ -122,9 +124,15 @@ class _Making:
                     index.finish()
         return Mended(
             queues=[
-                QueueMended(topic=key[0], queueId=key[1], entriesPutIn=whole.put_in, entriesTakenOut=whole.taken_out)
-                for key, whole in sorted(self._queues.items())
-                if whole is not None and (whole.put_in or whole.taken_out)
+                QueueMended(
+                    topic=topic,
+                    queueId=queue_id,
+                    entriesPutIn=whole.put_in,
+                    entriesTakenOut=whole.taken_out,
+                    endsAt=whole.ends_at,
+                )
+                for (topic, queue_id), whole in sorted(self._queues.items())
+                if whole is not None and (whole.put_in or whole.taken_out or whole.ends_at is not None)
             ],
             index_files=0 if found is None or found.complete else len(index.files) - found.good,
             index_keys=index.added - before,
@@ -145,7 +153,9 @@ class _Making:
             return bool(self._damaged)
         verdict, dispatcher = self._verdict, self._dispatcher
         begun = verdict.dispatched_from
-        if begun is None or begun > verdict.min_offset or self._damaged or self._inputs.rules.compacted_topics:
+        if begun is None or begun > verdict.min_offset or self._damaged:
+            return True
+        if self._inputs.rules.compacted_topics or self._tier is not None:
             return True
         if dispatcher.displaced:
             return True
@@ -223,10 +233,13 @@ class _Making:
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
-        """Queue offset after the last message of compacted topics, which outlives the log."""
-        if not self._inputs.rules.compacted_topics:
-            return {}
-        found = {(one.topic, one.queue_id): one.max_offset for one in compaction_queues_of(self._inputs.layout)}
+        """Queue offset after the last message that outlives the log: of compacted topics, and in the tier."""
+        found: dict[QueueKey, int] = {}
+        if self._inputs.rules.compacted_topics:
+            compacted = compaction_queues_of(self._inputs.layout)
+            found |= {(one.topic, one.queue_id): one.max_offset for one in compacted}
+        if self._tier is not None:
+            found |= {key: max(queue.max_offset, found.get(key, 0)) for key, queue in self._tier.queues.items()}
         for topic, queue_id in found:
             self._queue(topic, queue_id, 0)
         return found

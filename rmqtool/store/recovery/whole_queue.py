@@ -44,6 +44,7 @@ class WholeQueue:
         taken_out: entries behind the last message of the log.
         gaps: messages that the log lacks between others, by what their queue offsets say.
         blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
+        ends_at: ordinal at which it ends again, where no message of the log says it; None for a queue that did.
         irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
     """
 
@@ -61,6 +62,7 @@ class WholeQueue:
         self._writing = False
         self.put_in = self.taken_out = self.gaps = 0
         self.blanks: list[tuple[int, int]] = []
+        self.ends_at: int | None = None
         self.irregular = False
 
     # -- what the queue holds before --------------------------------------------------------------------------------
@@ -299,6 +301,7 @@ class WholeQueue:
                 return
             end = 0
         self.taken_out = max(self._end - end, 0)
+        self.ends_at = end if end > self._end else None
         if not end:
             self._cut(0, restart=True)
             return

@@ -74,13 +74,32 @@ _WITHOUT_FORCE = "undo without --force puts back what has not changed since"
 _MAY_LACK = _warned("it has what its master had sent when it stopped: the master may have more")
 _FROM_MASTER = _warned("a replica takes topics, groups and offsets from its master again as soon as it follows it")
 
+_SLAVES_GO_ON = (
+    "goes on behind its own end, which is then in the middle of a record: from there on it copies bytes that are no "
+    "messages, and no broker tells"
+)
 _DLEDGER_WAY = "Start the brokers of its group: a member that is behind or damaged is filled up by the others"
 _DLEDGER_LOG = "its log is a DLedger log, which rmqtool does not write"
 _TIER_BROKER = "Start its broker, which reads the tier too"
 _MOUNT = "Mount the folder; if it is new, make it"
 
 TABLE: Mapping[Role, Mapping[str, Rule]] = {
-    Role.MASTER: _row(),
+    Role.MASTER: _row(
+        (
+            _TRUNCATE,
+            _warned(
+                f"a slave of this master that has more than what stays {_SLAVES_GO_ON}. Cut its log at the same place, "
+                "or empty its directory, before the two start"
+            ),
+        ),
+        (
+            _FORCED,
+            _warned(
+                f"a slave of this master that has what came since keeps it, and {_SLAVES_GO_ON}. Empty its directory "
+                "before the two start"
+            ),
+        ),
+    ),
     Role.SLAVE: _row(
         (_TRUNCATE, _warned("its master sends again what is cut here, as soon as it follows it")),
         (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
@@ -88,8 +107,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             STORING,
             _refused(
-                "a slave asks its master for what follows the end of its own log. Behind a record of its own that is "
-                "in the middle of a record: from there on it copies bytes that are no messages, and no broker tells",
+                f"a slave that has a record of its own {_SLAVES_GO_ON}",
                 "Write to its master. To make this store the master, give it a broker's settings that say so "
                 "(brokerRole, brokerId)",
             ),
@@ -103,6 +121,13 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             _warned(
                 "what is cut here comes back when it follows its master; if it becomes the master itself, it is cut "
                 "off the other replicas too. epochFileCheckpoint stays as it is"
+            ),
+        ),
+        (
+            ("clean",),
+            _refused(
+                "a replica whose log begins behind its first epochs may throw it away when it follows its master",
+                "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
             ),
         ),
         (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),

@@ -1,6 +1,6 @@
 """Codes of tiered storage."""
 
-from rmqtool.store.check.advice.steps import NOTHING, by_hand
+from rmqtool.store.check.advice.steps import KEEPS, NOTHING, RECOVER, Step, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, kind
 
 BACK = by_hand(
@@ -11,6 +11,12 @@ BACK = by_hand(
 DO_NOT_START = by_hand(
     "do not start a broker on this store: copy its directory and that of the tier first, then put back from a copy "
     "what is missing (queue files, config/tieredStoreMetadata.json or its .bak)"
+)
+
+END_AS_THE_TIER = Step(
+    command=RECOVER.command,
+    does="ends a queue where its tier does, if the log has no message of it; else it refuses",
+    costs=KEEPS,
 )
 
 ALL = (
@@ -41,7 +47,7 @@ ALL = (
         "Queue files were removed or cut, or are from an older copy than the tier.",
         "The broker gives new messages queue offsets under which the tier has others, and uploads nothing more of this "
         "queue.",
-        DO_NOT_START,
+        (END_AS_THE_TIER, *DO_NOT_START),
     ),
     kind(
         "tiered-missing",

@@ -66,7 +66,10 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * One request a line on stdin, one answer a line on stdout, both JSON:
  * <pre>
- * {"command": "boot", "store": path, "config": {name: value}, "namesrv": other name servers that are to know it}
+ * {"command": "boot", "store": path, "config": {name: value}, "namesrv": other name servers that are to know it,
+ *  "follows": address of the name server of its master, for a replica}
+ * {"command": "controller", "store": path, "fileSize": of its DLedger log}   a controller of 5.x; the answer is its address
+ * {"command": "log"}   where the broker's log ends, and the role that it has now
  * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
  * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
  * {"command": "send", "topic": t, "keys": k, "queueId": the client chooses without it, ...}
@@ -153,6 +156,12 @@ public final class Broker {
                 producer = new DefaultMQProducer("lab-producer");
                 start(producer);
                 return Map.of();
+            case "controller":
+                return Map.of("address",
+                    Release.controlling(text(request, "store"), request.get("fileSize").getAsInt(), freePort()));
+            case "log":
+                return Map.of("end", broker.getMessageStore().getMaxPhyOffset(),
+                    "role", broker.getMessageStoreConfig().getBrokerRole().name());
             case "choose":
                 return Release.choose(request);
             case "filter":
@@ -289,7 +298,8 @@ public final class Broker {
     }
 
     private Object boot(JsonObject request) throws Exception {
-        if (names == null) { // the name server outlives the brokers
+        boolean follows = request.has("follows");
+        if (names == null && !follows) { // the name server outlives the brokers
             NettyServerConfig listen = new NettyServerConfig();
             listen.setListenPort(freePort());
             NamesrvConfig namesConfig = new NamesrvConfig();
@@ -299,7 +309,7 @@ public final class Broker {
             names.start();
             namesAddress = "127.0.0.1:" + listen.getListenPort();
         }
-        address = namesAddress;
+        address = follows ? text(request, "follows") : namesAddress;
 
         String store = text(request, "store");
         MessageStoreConfig storeConfig = new MessageStoreConfig();
@@ -311,6 +321,7 @@ public final class Broker {
         brokerConfig.setBrokerClusterName("LabCluster");
         brokerConfig.setBrokerName("lab-a");
         brokerConfig.setBrokerIP1("127.0.0.1");
+        brokerConfig.setBrokerIP2("127.0.0.1"); // where replicas ask for the log
         brokerConfig.setNamesrvAddr(address + (request.has("namesrv") ? ";" + text(request, "namesrv") : ""));
         brokerConfig.setBrokerFastFailureEnable(false); // no request is dropped because it had to wait
         Properties properties = new Properties();
@@ -332,15 +343,19 @@ public final class Broker {
             throw new IllegalStateException("the broker does not take this store");
         }
         broker.start();
+        await("the broker's role", () -> Release.hasRole(broker));
         await("the broker's registration", () -> {
             broker.registerBrokerAll(true, false, true); // by itself 5.x does it later
+            if (follows) {
+                return broker.getSlaveSynchronize().getMasterAddr() != null;
+            }
             var route = names.getRouteInfoManager().pickupTopicRouteData(name);
             return route != null && !route.getBrokerDatas().isEmpty();
         });
         brokerAddress = broker.getBrokerAddr();
         producer = new DefaultMQProducer("lab-producer");
         start(producer);
-        return Map.of("port", server.getListenPort(), "namesrv", namesAddress);
+        return Map.of("port", server.getListenPort(), "namesrv", address);
     }
 
     private void start(DefaultMQProducer made) throws MQClientException {

@@ -27,6 +27,14 @@ final class Release {
         return new BrokerController(broker, server, client, store);
     }
 
+    static boolean hasRole(BrokerController broker) {
+        return true;
+    }
+
+    static String controlling(String store, int fileSize, int port) {
+        throw new UnsupportedOperationException("4.x has no controller");
+    }
+
     static Object popping(DefaultMQProducer producer, String broker, JsonObject request) {
         throw new UnsupportedOperationException("4.x has no POP");
     }

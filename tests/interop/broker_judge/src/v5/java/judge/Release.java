@@ -8,7 +8,9 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.ControllerConfig;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.controller.ControllerManager;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
@@ -35,6 +37,28 @@ final class Release {
         BrokerController made = new BrokerController(broker, server, client, store, access);
         made.getConfiguration().registerConfig(properties); // where the plug-ins of the store look for theirs
         return made;
+    }
+
+    /** In controller mode a broker is isolated until the controller has said what it is. */
+    static boolean hasRole(BrokerController broker) {
+        return !broker.getBrokerConfig().isEnableControllerMode() || !broker.isIsolated();
+    }
+
+    /** Starts a controller, which ends with this process. */
+    static String controlling(String store, int fileSize, int port) {
+        String address = "127.0.0.1:" + port;
+        ControllerConfig config = new ControllerConfig();
+        config.setControllerStorePath(store);
+        config.setMappedFileSize(fileSize);
+        config.setControllerDLegerGroup("controllers");
+        config.setControllerDLegerSelfId("n0");
+        config.setControllerDLegerPeers("n0-" + address);
+        ControllerManager made = new ControllerManager(config, new NettyServerConfig(), new NettyClientConfig());
+        if (!made.initialize()) {
+            throw new IllegalStateException("the controller does not take this store");
+        }
+        made.start();
+        return address;
     }
 
     static Object popping(DefaultMQProducer producer, String broker, JsonObject request) throws Exception {
