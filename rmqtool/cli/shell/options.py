@@ -109,7 +109,7 @@ ProgressOption = Annotated[
 ]
 RECOVERY_TABLES = (
     "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
-    "mended", "pending", "tierDangers", "report",
+    "mended", "pending", "tierDangers", "unfit", "report",
 )  # fmt: skip
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")

@@ -9,6 +9,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_alone
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
+from rmqtool.store.check.configuration import check_configuration, find_misfits
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
@@ -24,13 +25,16 @@ from rmqtool.store.layout.paths import StoreLayout
 
 
 def check_store(
-    layout: StoreLayout, *, details: int = DETAILS, situation: Situation | None = None
+    layout: StoreLayout, *, engine: str = "auto", details: int = DETAILS, situation: Situation | None = None
 ) -> Iterator[Finding]:
     """Check a whole store; nothing is written, and a store that no broker would load is checked all the same.
 
     The log is read once, front to back. Memory holds a summary of each file, a batch of records, and what is wrong.
 
+    Where files agree on another length than is configured, that is one finding, and the rest goes by the files.
+
     Args:
+        engine: whose rules a broker goes by: 4.9, 5.3, or auto for the release that seems to have written the store.
         details: findings of one code, file and queue that are told one by one; the rest is counted.
         situation: is filled in, for who reads the findings as a whole.
 
@@ -38,8 +42,11 @@ def check_store(
         CorruptFile: the broker's properties file says what cannot be.
     """
     found = Collector(details, situation)
-    ctx = Context(layout.passing_over(), found)
+    unfit = find_misfits(layout, engine)
+    wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
+    ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), found, engine)
     check_role(ctx)
+    check_configuration(ctx, layout.conf, unfit, asked=engine != "auto")
     check_marks(ctx)
     with_queues = queues_are_files(ctx)
     queues, index = QueueCheck(ctx), IndexCheck(ctx)
