@@ -171,7 +171,7 @@ class Served:
         """The store; made where there is none and that is wanted."""
         options = self._options
         if options.create and not os.path.lexists(self._path):
-            create(self._path, conf)
+            create(self._path, conf, engine=options.engine or "4.9")
         if options.read_only or options.follow:
             return Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
         store = Store(

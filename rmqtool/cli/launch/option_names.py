@@ -42,7 +42,7 @@ group reset: --backup --broadcast --broker --broker-conf --clamp --columns --dry
 import: --broker-conf --columns --engine --help --map --new-times --output --progress --topics-of --tz --wide -h -o
 index dump: --broker-conf --columns --headers --help --limit --offset --output --since --tz --until --wide -h -o
 info: --broker-conf --columns --help --output --table --tz --wide -h -o
-init: --broker-conf --columns --help --output --tz --wide -h -o
+init: --broker-conf --columns --engine --help --output --tz --wide -h -o
 manual: --columns --help --man --output --wide -h -o
 mirror: --acl --broker-conf --columns --engine --follow --help --keep-times --limit --namesrv --output --progress
   --tls-config --wide -f -h -o
@@ -106,6 +106,7 @@ dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3
+init --engine: auto 4.9 5.3
 manual TOPIC: emergencies commands installing machine-output recipes writing services serving library client consuming
   sql spark remote mqadmin promises formats developing
 mirror --engine: auto 4.9 5.3

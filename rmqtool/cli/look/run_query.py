@@ -297,6 +297,9 @@ def run_query_time(
     return FOUND
 
 
+NEWEST = "5.3"  # of a new store, without --engine
+
+
 def engine_of(text: str) -> str | None:
     """The rules that the user names, "4.9" or "5.3"; None for those of the release that wrote the store.
 

@@ -1,12 +1,13 @@
 """The command serve behind its options."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from rmqtool.cli.look.run_query import engine_of
+from rmqtool.cli.look.run_query import NEWEST, engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
 from rmqtool.cli.shell.progress import showing
 from rmqtool.cli.shell.times import parse_time
@@ -55,7 +56,7 @@ def run(
         name=name,
         cluster=cluster,
         create=create,
-        engine=engine_of(engine),
+        engine=engine_of(engine) or (NEWEST if create and not os.path.lexists(store) else None),
         read_only=read_only,
         follow=follow,
         offsets=offsets,

@@ -118,7 +118,7 @@ class Store:
         Raises:
             Refused: something is there already.
         """
-        create(os.fspath(path), _conf(broker_conf))
+        create(os.fspath(path), _conf(broker_conf), engine=engine or "4.9")
         return cls(path, write=True, broker_conf=broker_conf, engine=engine, sync_flush=sync_flush, clock=clock)
 
     def __enter__(self) -> Self:

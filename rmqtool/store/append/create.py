@@ -14,8 +14,11 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.log.writer import LogWriter
 
 
-def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
+def create(root: str, conf: BrokerConf | None = None, *, engine: str = "4.9") -> StoreLayout:
     """Make an empty store, as a broker's first start does it; the first commit-log file tells how long all will be.
+
+    Args:
+        engine: of which release: 4.9 or 5.3. The second has a folder for the timer's log, by which it is known.
 
     Raises:
         Refused: the place is not empty, or cannot be written.
@@ -27,7 +30,8 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
             raise Refused(f"{root}: is not empty: give another directory")
         if not os.path.isdir(root):
             make_root(root)
-        for folder in ("commitlog", "consumequeue", "index", "config"):
+        of_release = () if engine == "4.9" else ("timerlog",)
+        for folder in ("commitlog", "consumequeue", "index", "config", *of_release):
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
