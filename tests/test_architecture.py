@@ -243,6 +243,7 @@ RAW = {
 RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
 # Who opens files that are no store's.
 OTHER_FILES = {
+    "rmqtool.store.config.settings": "the list of settings that ships with it",
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.launch.failing": "the standard streams",

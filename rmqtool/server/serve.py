@@ -21,7 +21,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
-from rmqtool.rules.releases import Release
+from rmqtool.rules.releases import V4_9, Release
 from rmqtool.services.opened.broker_state import setting
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.create import create
@@ -172,7 +172,7 @@ class Served:
         """The store; made where there is none and that is wanted."""
         options = self._options
         if options.create and not os.path.lexists(self._path):
-            create(self._path, conf)
+            create(self._path, conf, options.release or V4_9)
         if options.read_only or options.follow:
             return Store(self._path, broker_conf=options.broker_conf, release=options.release)
         store = Store(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from rmqtool.store.check import CODES, FINDING_FIELDS
+from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -22,7 +23,7 @@ def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
     assert step["command"] == ["rmqtool", "recover", str(golden("torn-header"))]
     assert (step["costs"], step["destroys"]) == ("no intact message is cut", False)
     conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=49152\n")
+    conf.write_text("".join(f"{name}={size}\n" for name, size in goldens.about("torn-header")["config"].items()))
     row = json.loads(rmqtool("check", golden("torn-header"), "-o", "ndjson", "--broker-conf", conf).out.splitlines()[0])
     assert row["steps"][0]["command"] == [*step["command"], "--broker-conf", str(conf)]
     assert row["fix"].startswith(f"rmqtool recover {golden('torn-header')} --broker-conf {conf}: ")
@@ -36,7 +37,7 @@ def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
 
 def test_advice_has_the_settings_that_it_was_found_by(golden_copy: Unpacked, tmp_path: Path) -> None:
     store, conf = golden_copy("clean"), tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=49152\n")
+    conf.write_text("".join(f"{name}={size}\n" for name, size in goldens.about("torn-header")["config"].items()))
     last = sorted((store / "commitlog").iterdir())[-1]
     # made a moment before the power went
     empty = last.with_name(f"{int(last.name) + 49152:020d}")

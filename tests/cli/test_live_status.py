@@ -21,7 +21,7 @@ from rmqtool.client.sync import Producer
 from tests.cli.running import RMQTOOL, ROOT
 from tests.cli.test_namesrv import ask
 
-_WORDS = ("--create", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0")
+_WORDS = ("--create", "--engine", "4.9", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0")
 
 
 def read_until(terminal: int, wanted: str, text: str) -> str:

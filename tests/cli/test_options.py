@@ -109,7 +109,8 @@ def test_values_are_called_by_a_word(option: str) -> None:
 
 def test_what_is_asked_for_everywhere() -> None:
     assert set(OPTIONS["--engine"]) == {
-        "append", "import", "mirror", "query-offset", "query-time", "recover", "replay", "send", "serve",
+        "append", "check", "import", "init", "mirror", "query-offset", "query-time", "recover", "replay", "send",
+        "serve",
     }  # fmt: skip
     assert {parameter.default for parameter in OPTIONS["--engine"].values()} == {"auto"}
     assert {parameter.metavar for parameter in OPTIONS["--group"].values()} == {"GROUP"}

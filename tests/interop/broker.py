@@ -32,7 +32,8 @@ def available(version: str) -> str | None:
 
 
 def _classpath(version: str) -> str:
-    return client.built(_SOURCES, f"broker-{version}", f"-Pv{version[0]}")
+    versions = () if version in VERSIONS else (f"-Drocketmq.version={version}", f"-Dshell.version={version}")
+    return client.built(_SOURCES, f"broker-{version}", f"-Pv{version[0]}", *versions)
 
 
 class Broker:

@@ -156,7 +156,7 @@ class World:
         """Make the store."""
         self.home.mkdir(parents=True)
         self.conf_file.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
-        done = run("init", self.store, "--broker-conf", self.conf_file)
+        done = run("init", self.store, "--broker-conf", self.conf_file, "--engine", "4.9")
         if done.code:
             raise Wrong(str(done))
         (first,) = (self.store / "commitlog").iterdir()

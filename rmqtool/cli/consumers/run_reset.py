@@ -8,11 +8,11 @@ from rmqtool.cli.shell.output import confirm, note, write_object
 from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue, Refused
+from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import BrokerFile, ClientFile, Key, group_of
-from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.table import heed

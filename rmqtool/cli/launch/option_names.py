@@ -2,7 +2,7 @@
 
 TEXT = """
 append: --broker-conf --columns --engine --help --keep-times --output --progress --sync --tz --wide -h -o
-check: --broker-conf --columns --help --limit-per-code --output --progress --severity --tz --wide -h -o
+check: --broker-conf --columns --engine --help --limit-per-code --output --progress --severity --tz --wide -h -o
 checkpoint: --broker-conf --columns --help --output --tz --wide -h -o
 clean: --accept-loss --backup --broker-conf --columns --delete --dry-run --files --help --hours --output --progress
   --table --tz --wide --yes -h -n -o -y
@@ -42,7 +42,7 @@ group reset: --backup --broadcast --broker --broker-conf --clamp --columns --dry
 import: --broker-conf --columns --engine --help --map --new-times --output --progress --topics-of --tz --wide -h -o
 index dump: --broker-conf --columns --headers --help --limit --offset --output --since --tz --until --wide -h -o
 info: --broker-conf --columns --help --output --table --tz --wide -h -o
-init: --broker-conf --columns --help --output --tz --wide -h -o
+init: --broker-conf --columns --engine --help --output --tz --wide -h -o
 manual: --columns --help --man --output --wide -h -o
 mirror: --acl --broker-conf --columns --engine --follow --help --keep-times --limit --namesrv --output --progress
   --tls-config --wide -f -h -o
@@ -100,11 +100,13 @@ warm-up: --columns --help --output --remove --wide -h -o
 VALUES = """
 append --engine: auto 4.9 5.3
 check --severity: error warning info
+check --engine: auto 4.9 5.3
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3
+init --engine: auto 4.9 5.3
 manual TOPIC: emergencies commands installing machine-output recipes writing services serving library client consuming
   sql spark remote mqadmin promises formats developing
 mirror --engine: auto 4.9 5.3
@@ -143,13 +145,14 @@ bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tag
 rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
-topic-unknown queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead delay-offset-lost
-timer-wheel-size timer-wheel-missing timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage
-timer-log-torn timer-no-message timer-other-message timer-expired timer-properties timer-deliver-time timer-twice
-timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired
-compaction-half compaction-size compaction-hole compaction-torn compaction-no-record compaction-other-record
-compaction-order compaction-no-key compaction-unqueued compaction-queue-missing compaction-missing compaction-behind
-compaction-ahead compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused
-pop-database pop-record pop-record-key pop-ahead tiered-ignored tiered-deleted tiered-stopped tiered-missing
-tiered-short tiered-gap tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
+topic-unknown queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead delay-offset-lost conf-size
+conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing timer-slot-outside timer-slot-misplaced
+timer-chain timer-log-damage timer-log-torn timer-no-message timer-other-message timer-expired timer-properties
+timer-deliver-time timer-twice timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead
+compaction-foreign compaction-unpaired compaction-half compaction-size compaction-hole compaction-torn
+compaction-no-record compaction-other-record compaction-order compaction-no-key compaction-unqueued
+compaction-queue-missing compaction-missing compaction-behind compaction-ahead compaction-checkpoint
+compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record pop-record-key pop-ahead
+tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
+epoch-broken epoch-order epoch-ahead identity-broken
 """

@@ -7,7 +7,8 @@ import typer
 
 from rmqtool.cli.look.run_query import open_store
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.releases import chosen_release
 
 
 class Severity(StrEnum):
@@ -33,10 +34,14 @@ def check(
         int | None,
         typer.Option("--limit-per-code", min=1, metavar="N", help="Show at most N findings of a code; count the rest."),
     ] = None,
+    engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Check a whole store: every file by itself, then files against each other.
+
+    With --broker-conf also whether a broker with that file starts on this store, and which lines it passes over; with
+    --engine as a broker of that release does, before an upgrade.
 
     Nothing is written, and a store that no broker would load is checked all the same. Of findings of one code, file
     and queue the first 20 are shown one by one, and the rest is counted. Exit code 0: clean, which infos are too;
@@ -44,7 +49,8 @@ def check(
     """
     from rmqtool.cli.look.run_check import run_check
 
-    return run_check(open_store(store, broker_conf), store, severity.value, limit_per_code, output.value, broker_conf)
+    layout = open_store(store, broker_conf)
+    return run_check(layout, store, severity.value, limit_per_code, output.value, broker_conf, chosen_release(engine))
 
 
 @command("explain", "rmqtool explain cq-missing")

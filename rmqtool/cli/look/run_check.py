@@ -22,6 +22,7 @@ from rmqtool.cli.shell.output import (
     writer,
 )
 from rmqtool.errors import BadValue
+from rmqtool.rules.releases import Release
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
@@ -62,11 +63,12 @@ def run_check(
     limit_per_code: int | None,
     output: str,
     broker_conf: str | None = None,
+    release: Release | None = None,
 ) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
     if output == "text" and not (TABLES.columns or TABLES.wide):
-        return _read(layout, store, worst, limit_per_code, broker_conf)
+        return _read(layout, store, worst, limit_per_code, broker_conf, release)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
@@ -74,7 +76,7 @@ def run_check(
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal problems
-        for finding in check_store(layout):
+        for finding in check_store(layout, release=release):
             if finding.severity not in worst:
                 continue
             totals[finding.severity] += finding.count
@@ -101,14 +103,21 @@ def run_check(
     return 1 if problems else 0
 
 
-def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int | None, broker_conf: str | None) -> int:
+def _read(
+    layout: StoreLayout,
+    store: str,
+    worst: tuple[str, ...],
+    places: int | None,
+    broker_conf: str | None,
+    release: Release | None,
+) -> int:
     """The findings as one situation, for a person at a terminal."""
     from rmqtool.cli.look.show_check import show_reading
     from rmqtool.store.check.advice.advice import Situation
     from rmqtool.store.check.reading.reading import PLACES, Reader
 
     reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
-    for finding in check_store(layout, situation=situation):
+    for finding in check_store(layout, release=release, situation=situation):
         if finding.severity in worst:
             reader.take(finding)
             problems |= is_problem(finding)

@@ -5,25 +5,28 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
 @command("init", "rmqtool init newstore")
 def init(
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
+    engine: EngineOption = "auto",
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Make an empty store, to append to or to start a broker on.
+    """Make an empty store, to append to or to start a broker on: one of 5.3, unless --engine says 4.9.
 
     Its first commit-log file tells how long all will be. The sizes of queue and index files are known once the first of
     them are there: until then, give append the same --broker-conf.
     """
     from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.shell.releases import chosen_release
+    from rmqtool.rules.releases import NEWEST
     from rmqtool.store.append.create import create
     from rmqtool.store.layout.broker_conf import load
 
-    layout = create(store, load(broker_conf) if broker_conf else None)
+    layout = create(store, load(broker_conf) if broker_conf else None, chosen_release(engine) or NEWEST)
     row = {"store": layout.root, "commitLogFileSize": layout.commit_log_size(layout.commit_log())}
     if output in (Output.json, Output.ndjson):
         write_object(output.value, row)

@@ -108,7 +108,7 @@ def recover(
             )
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value, conf=broker_conf)
-            return 0 if plan.clean else 1
+            return 0 if plan.clean and not plan.unfit else 1
         write_report(plan, "text", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")

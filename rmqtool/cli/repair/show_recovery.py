@@ -117,7 +117,8 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
         _say(out, f"note: {_STORE.sub(lambda _match: store, words)}")
     out.print()
     if not report.actions:
-        _say(out, "Nothing to do: a broker's next start changes nothing.")
+        does = "does not go by the files as they are" if report.unfit else "changes nothing"
+        _say(out, f"Nothing to do: a broker's next start {does}.")
         return
     _say(out, "Done:" if report.applied else "Plan:", "bold")
     for action in report.actions:

@@ -1,6 +1,7 @@
 """The command serve behind its options."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.remoting.tls import PLAIN, server_tls
+from rmqtool.rules.releases import NEWEST
 from rmqtool.server.serve import Served, ServeOptions
 
 
@@ -55,7 +57,7 @@ def run(
         name=name,
         cluster=cluster,
         create=create,
-        release=chosen_release(engine),
+        release=chosen_release(engine) or (NEWEST if create and not os.path.lexists(store) else None),
         read_only=read_only,
         follow=follow,
         offsets=offsets,

@@ -55,6 +55,8 @@ def serve(
 ) -> int:
     """Serve a store to RocketMQ clients, as a broker does, with a name server of its own.
 
+    A store that --create makes is one of 5.3, unless --engine says 4.9; clients of both work with either.
+
     When it takes requests it prints one line on stdout: "ready broker=HOST:PORT namesrv=HOST:PORT". Unmodified clients
     of 4.9 and 5.3 send, consume and ask by that name server's address; mqadmin works too. Delays, retries and
     transactions go on as in a broker. It listens on this machine alone unless it is told otherwise, and asks nobody for

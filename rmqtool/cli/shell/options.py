@@ -109,7 +109,7 @@ ProgressOption = Annotated[
 ]
 RECOVERY_TABLES = (
     "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
-    "mended", "pending", "tierDangers", "report",
+    "mended", "pending", "tierDangers", "unfit", "report",
 )  # fmt: skip
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
@@ -130,6 +130,6 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="RELEASE",
-        help="Rules of this release: 4.9, 5.3, or auto for that of the store (4.9 for a new one).",
+        help="Rules of this release: 4.9, 5.3, or auto for that of the store.",
     ),
 ]

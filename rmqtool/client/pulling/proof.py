@@ -4,13 +4,13 @@ An offset alone proves nothing: the topic may have been deleted and made again, 
 and what has that offset now is another message. What lies before the position proves it.
 """
 
-from formats.topics import LMQ_PREFIX
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
+from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.pulling.pull import Pulled, Puller

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Self
 
 from rmqtool.errors import CorruptFile, Refused
-from rmqtool.rules.releases import Release
+from rmqtool.rules.releases import V4_9, Release
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import messages_of
@@ -121,7 +121,7 @@ class Store:
         Raises:
             Refused: something is there already.
         """
-        create(os.fspath(path), _conf(broker_conf))
+        create(os.fspath(path), _conf(broker_conf), release or V4_9)
         return cls(path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync_flush, clock=clock)
 
     def __enter__(self) -> Self:

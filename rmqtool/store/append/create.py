@@ -5,6 +5,7 @@ import os
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from rmqtool.errors import Refused
+from rmqtool.rules.releases import V4_9, Release
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import listed
 from rmqtool.store.disk.new_files import make_file, make_root
@@ -14,8 +15,11 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.log.writer import LogWriter
 
 
-def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
+def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -> StoreLayout:
     """Make an empty store, as a broker's first start does it; the first commit-log file tells how long all will be.
+
+    Args:
+        release: that the store is of. One of 5.x has a folder for the timer's log, by which it is known.
 
     Raises:
         Refused: the place is not empty, or cannot be written.
@@ -27,7 +31,8 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
             raise Refused(f"{root}: is not empty: give another directory")
         if not os.path.isdir(root):
             make_root(root)
-        for folder in ("commitlog", "consumequeue", "index", "config"):
+        of_release = ("timerlog",) if release.has_timer else ()
+        for folder in ("commitlog", "consumequeue", "index", "config", *of_release):
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from rmqtool.progress import stage
+from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_alone
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
+from rmqtool.store.check.configuration import check_configuration
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
@@ -20,17 +22,21 @@ from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.check.replication import check_replication
 from rmqtool.store.check.tiered import check_tier_goes_on, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
+from rmqtool.store.config.fit import misfits
 from rmqtool.store.layout.paths import StoreLayout
 
 
 def check_store(
-    layout: StoreLayout, *, details: int = DETAILS, situation: Situation | None = None
+    layout: StoreLayout, *, release: Release | None = None, details: int = DETAILS, situation: Situation | None = None
 ) -> Iterator[Finding]:
     """Check a whole store; nothing is written, and a store that no broker would load is checked all the same.
 
     The log is read once, front to back. Memory holds a summary of each file, a batch of records, and what is wrong.
 
+    Where files agree on another length than is configured, that is one finding, and the rest goes by the files.
+
     Args:
+        release: whose rules a broker goes by; None for the release that seems to have written the store.
         details: findings of one code, file and queue that are told one by one; the rest is counted.
         situation: is filled in, for who reads the findings as a whole.
 
@@ -38,8 +44,11 @@ def check_store(
         CorruptFile: the broker's properties file says what cannot be.
     """
     found = Collector(details, situation)
-    ctx = Context(layout.passing_over(), found)
+    unfit = misfits(layout, release)
+    wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
+    ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), found, release)
     check_role(ctx)
+    check_configuration(ctx, layout.conf, unfit, asked=release is not None)
     check_marks(ctx)
     with_queues = queues_are_files(ctx)
     queues, index = QueueCheck(ctx), IndexCheck(ctx)

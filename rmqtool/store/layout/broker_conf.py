@@ -4,6 +4,7 @@ Source: store.config.MessageStoreConfig and its defaults at 4.9.8; the format is
 """
 
 import re
+from collections.abc import Collection
 
 from formats.config.properties import parse_properties
 from rmqtool.errors import CorruptFile, UnreadableStore
@@ -41,7 +42,7 @@ class BrokerConf:
     def __init__(self, values: dict[str, str] | None = None, path: str | None = None) -> None:
         self.values = values or {}
         self.path = path or "broker conf"
-        self.options = () if path is None else ("--broker-conf", path)
+        self.options: tuple[str, ...] = () if path is None else ("--broker-conf", path)
         self.sizes = {name: self._size(name) for name in _SIZES if name in self.values}
 
     def text(self, name: str) -> str | None:
@@ -75,6 +76,12 @@ class BrokerConf:
         """A comma-separated list of directories without repeats."""
         text = self.text(name) or ""
         return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+    def without(self, names: Collection[str]) -> "BrokerConf":
+        """The same but for some settings."""
+        conf = BrokerConf({name: text for name, text in self.values.items() if name not in names}, self.path)
+        conf.options = self.options
+        return conf
 
     @property
     def timer_precision(self) -> int:

@@ -79,6 +79,12 @@ class StoreLayout:
         layout._read = _Remembered().list_dir
         return layout
 
+    def with_conf(self, conf: BrokerConf) -> "StoreLayout":
+        """The same store with other settings; where its parts lie does not change."""
+        layout = copy(self)
+        layout.conf = conf
+        return layout
+
     def passing_over(self) -> "StoreLayout":
         """The same store, for who goes on without what cannot be read, as long as that is no part of the commit log.
 
@@ -193,9 +199,9 @@ class StoreLayout:
 
     def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
         """(topic, queue id, path) of every queue directory; what the broker passes over is passed over."""
-        return list(self._queue_dirs(kind))
+        return list(self.each_queue_dir(kind))
 
-    def _queue_dirs(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
+    def each_queue_dir(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
         """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
         for topic in self.entries(kind):
             if topic.name.startswith(prefix) and topic.is_dir():
@@ -215,7 +221,7 @@ class StoreLayout:
 
     def has_queues(self, prefix: str) -> bool:
         """Whether there is a queue of a topic whose name begins so."""
-        return any(True for _queue in self._queue_dirs(prefix=prefix))
+        return any(True for _queue in self.each_queue_dir(prefix=prefix))
 
     def queue_path(self, topic: str, queue_id: int, kind: str = "consumequeue") -> str:
         """Directory of one queue.
@@ -238,7 +244,7 @@ class StoreLayout:
         if size is None and sample is not None:
             size = common_size(sample)
         if size is None:
-            for _topic, _queue_id, path in self._queue_dirs():
+            for _topic, _queue_id, path in self.each_queue_dir():
                 size = common_size(self.files_in(path))
                 if size:
                     break
@@ -254,7 +260,7 @@ class StoreLayout:
         if size is None and sample is not None:
             size = common_size(sample)
         if size is None:
-            found = (common_size(self.files_in(path)) for _topic, _id, path in self._queue_dirs(BATCH_QUEUES))
+            found = (common_size(self.files_in(path)) for _topic, _id, path in self.each_queue_dir(BATCH_QUEUES))
             size = next(filter(None, found), None)
         return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 

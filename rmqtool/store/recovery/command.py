@@ -13,6 +13,7 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
+from rmqtool.store.config.fit import unfit
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
@@ -83,7 +84,12 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
 
 
 def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
-    return beside_tier(layout, _planned(layout, run, backup)[0], said)
+    return _beside(layout, _planned(layout, run, backup)[0], said)
+
+
+def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
+    """A report with what tier and configuration have to do with it."""
+    return replace(beside_tier(layout, report, said), unfit=unfit(layout))
 
 
 def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
@@ -115,7 +121,7 @@ def _do(
         recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
         actions = _prepare(recovery, change)
         kept = change.path if actions else None
-        report = beside_tier(layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), said)
+        report = _beside(layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), said)
         if guard is not None:
             guard(report)
         if actions:

@@ -98,6 +98,7 @@ class RecoveryReport:
     indexFilesMended: int = 0
     pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
     tierDangers: list[str] = field(default_factory=list)  # what a broker's start does to the tier beside these queues
+    unfit: list[str] = field(default_factory=list)  # what of the store does not fit the broker's configuration
 
     @property
     def clean(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import Refused
+from rmqtool.store.config.fit import refuse_misfits, unfit
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
 
@@ -47,6 +48,9 @@ TAKING_OUT = ("salvage", "export")
 COMMANDS = (
     *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
 )  # fmt: skip
+
+# they write no file by the length that is configured, or into a new store
+_ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config"}
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
 _ALLOWED = Rule(Verdict.ALLOWED)
@@ -223,10 +227,11 @@ def rule_of(role: Role, command: str) -> Rule:
 
 
 def heed(layout: StoreLayout, *commands: str) -> list[str]:
-    """What the table warns of before commands change a directory; empty where they are allowed.
+    """What the table warns of before commands change a directory, and what of it does not fit its configuration; empty
+    where they are allowed.
 
     Raises:
-        Refused: one of the directory's roles forbids it.
+        Refused: one of the directory's roles forbids it, or its files have another length than is configured.
         UnreadableStore: a directory of the store cannot be listed.
     """
     warnings = []
@@ -236,7 +241,7 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
                 raise Refused(f"{layout.root}: {_said(layout, fact, rule)}")
             if rule.verdict is Verdict.WARNED:
                 warnings.append(_said(layout, fact, rule))
-    return warnings
+    return warnings + (unfit(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
 def unsaid(layout: StoreLayout) -> str | None:

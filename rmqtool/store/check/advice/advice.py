@@ -60,6 +60,7 @@ class Situation:
         log_codes: codes that were found in the log.
         refused: a broker would not load the store.
         stuck: recovery would not either, before a person has put files right.
+        unfit: a broker with the configuration that was given does not start on the store.
         queues_damaged: more is wrong with queues than their tails; a start may cut them there.
     """
 
@@ -72,6 +73,7 @@ class Situation:
     log_codes: set[str] = field(default_factory=set)
     refused: bool = False
     stuck: bool = False
+    unfit: bool = False
     queues_damaged: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -108,4 +108,46 @@ ALL = (
         "The broker delivers all delayed messages of this level that are still in the queue again.",
         MEND,
     ),
+    kind(
+        "conf-size",
+        ERROR,
+        "the broker's configuration sets another file length than the store has",
+        "The file given with --broker-conf says, or by its silence means, another length than the files of the store "
+        "have.",
+        "A name that is misspelt or that another release has, a setting that was left out when the file was copied, or "
+        "the configuration of another broker.",
+        "A broker takes its default for what its file does not say, and does not load files of another length: 4.9.8 "
+        "exits with code 253. Index files it reads at the wrong places instead.",
+        "set the length that the files have, in the file that the broker is started with (mqbroker -c)",
+    ),
+    kind(
+        "conf-unknown",
+        WARNING,
+        "a setting that no broker of this release has",
+        "The file given with --broker-conf has a name that brokers do not read.",
+        "A misspelt name, or a setting of another program or of an older release: up to 4.4 it was "
+        "mapedFileSizeCommitLog, with one p.",
+        "The broker passes over it without a word, and takes its default.",
+        "write the name as this release has it, or take the line out",
+    ),
+    kind(
+        "conf-release",
+        INFO,
+        "a setting that only another release has",
+        "The file given with --broker-conf has a name that brokers of 5.3 read and those of 4.9 do not, or the "
+        "reverse.",
+        "The file was written for another release.",
+        "The broker passes over it without a word.",
+        NOTHING,
+    ),
+    kind(
+        "conf-value",
+        WARNING,
+        "a setting that a broker reads as something else",
+        "The text is not what a broker can read for this setting: a number with blanks behind it, with a unit or out "
+        "of range, or something for true or false that is neither.",
+        "A slip while the file was edited.",
+        "The broker passes over the number without a word, and takes its default; what is not true is false.",
+        "write a value that a broker reads",
+    ),
 )

@@ -10,6 +10,7 @@ from formats.checkpoint import Checkpoint
 from formats.config.files import TopicConfig, Topics
 from formats.config.topic_kinds import nature_of
 from rmqtool.errors import RmqError
+from rmqtool.rules.releases import Release
 from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
@@ -74,16 +75,17 @@ class Context:
 
     Attributes:
         found: takes the findings.
-        inputs: the store as it was found, by the rules of the release that seems to have written it.
+        inputs: the store as it was found, by the rules of the release that was asked for, or that seems to have written
+            it.
         batch_topics: that have batch consume queues, by their files or by topics.json.
         start: where the next start begins, as :meth:`choose_start` has found it.
         log_seen: set by the check of the log.
         queues_seen: set by the check of the queues.
     """
 
-    def __init__(self, layout: StoreLayout, found: Collector) -> None:
+    def __init__(self, layout: StoreLayout, found: Collector, release: Release | None = None) -> None:
         self.found = found
-        self.inputs = StoreInputs.of(layout)
+        self.inputs = StoreInputs.of(layout, release=release)
         batch = {topic for topic, _queue_id, _path in self.layout.queue_dirs("batchconsumequeue")}
         self.batch_topics = batch | self.rules.batch_topics
         self.start = NextStart()
@@ -132,7 +134,7 @@ class Context:
 
     @property
     def rules(self) -> ReleaseRules:
-        """Of the release that seems to have written the store."""
+        """Of the release that was asked for, or that seems to have written the store."""
         return self.inputs.rules
 
     @property

@@ -4,7 +4,7 @@ import os
 from itertools import pairwise
 from typing import Any
 
-from rmqtool.store.check.advice.steps import KEEPS, RECOVER, Step
+from rmqtool.store.check.advice.steps import KEEPS, RECOVER, Step, by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.mending import WayOn, cut_short, way_on, way_on_alone
@@ -37,8 +37,13 @@ def check_files(
         tell("file-foreign", path, steps=_steps(way_on(path, None, size, last=False)))
     for file in files:
         if file.size != size:
-            way = way_on(file.path, file.size, size, last=file is files[-1])
-            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=_steps(way))
+            steps = _steps(way_on(file.path, file.size, size, last=file is files[-1]))
+            if queue is None and len(files) == 1 and ctx.layout.conf.options:
+                steps += by_hand(
+                    f"if {file.path} was not cut short, set mappedFileSizeCommitLog={file.size} in "
+                    f"{ctx.layout.conf.path} instead"
+                )
+            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=steps)
         if file.base % size and not (queue is None and cut_short(files, ctx.layout.conf, -1)):
             actual = f"{file.base % size} bytes after a multiple of {size}"
             tell("file-misnamed", file.path, actual=actual)
@@ -75,5 +80,5 @@ def check_alone(ctx: Context, known: int) -> None:
     ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=f"{file.size} bytes", steps=steps)
 
 
-def _steps(way: WayOn) -> tuple[Step]:
+def _steps(way: WayOn) -> tuple[Step, ...]:
     return (Step(command=way.command, does=way.does, costs=KEEPS if way.command else ""),)

@@ -202,6 +202,9 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
         )
     if situation.refused:
         return "A broker refuses to load this store.", "Nothing, as long as it does not start.", False
+    if situation.unfit:
+        broker = "A broker with the configuration that was given does not start on this store (conf-size)."
+        return broker, "Nothing, as long as it does not start.", False
     if situation.cuts:
         cut = counted(situation.cuts, "intact message")
         broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."

@@ -1,6 +1,9 @@
 """The plan of ``recover`` for a store in RocksDB form. There is no deed: such a store is not written in place."""
 
+from dataclasses import replace
+
 from rmqtool.store.changes.writing import planning
+from rmqtool.store.config.fit import unfit
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.report import RecoveryReport
@@ -17,4 +20,6 @@ def plan_rocks(layout: StoreLayout) -> RecoveryReport:
         UnreadableStore: a file of the log cannot be read.
     """
     with planning(layout.root) as change:
-        return report(run_rocks_recovery(StoreInputs.of(layout), change.staging))
+        found = report(run_rocks_recovery(StoreInputs.of(layout), change.staging))
+    said = unfit(layout)
+    return replace(found, warnings=[*said, *found.warnings], unfit=said)

@@ -1,0 +1,61 @@
+"""The broker's properties file: what a broker makes of it, and whether the store's files are as it says."""
+
+from typing import Any
+
+from rmqtool.rules.releases import Release
+from rmqtool.store.check.advice.steps import Step, by_hand
+from rmqtool.store.check.codes.code import INFO, WARNING
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.config.fit import Misfit, Unread, unread
+from rmqtool.store.layout.broker_conf import BrokerConf
+
+
+def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, asked: bool) -> None:
+    """Tell of settings that a broker passes over, and of files that it would not load by them.
+
+    Args:
+        conf: as it was given.
+        found: files whose length is another.
+        asked: the release was given: that it lacks a setting is then no sign that the store is of another.
+    """
+    mending: dict[str, tuple[Step, ...]] = {}
+    for misfit in found:
+        about: dict[str, Any] = {}
+        if misfit.set is not None:
+            about["steps"] = by_hand(f"set {misfit.set} in {conf.path}")
+            mending |= dict.fromkeys(misfit.names, about["steps"])
+        names, silent = ", ".join(misfit.names), "" if misfit.said else " not set"
+        ctx.found.situation.unfit |= misfit.stops
+        ctx.found.add(
+            "conf-size",
+            conf.path,
+            expected=f"{misfit.has} bytes, as the files of {misfit.place} are long",
+            actual=f"{names}{silent}: {misfit.wants} bytes",
+            consequence=misfit.consequence,
+            **about,
+        )
+    if conf.options:
+        for line in unread(conf, ctx.rules.release):
+            code, about = _told(line, conf, ctx.rules.release, asked=asked)
+            # a name that stands for the right one goes with it
+            if steps := mending.get(line.near or line.name):
+                about["steps"] = steps
+            ctx.found.add(code, conf.path, **about)
+
+
+def _told(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
+    """Code of a line that a broker makes nothing of, and what is particular to it."""
+    if line.text is not None:
+        return "conf-value", {
+            "expected": f"a value that a broker reads; it takes {line.takes}",
+            "actual": f"{line.name}={line.text!r}",
+            "steps": by_hand(f"write a value for {line.name} in {conf.path} that a broker reads"),
+        }
+    if line.other is not None:
+        actual = f"{line.name}, which {line.other} has and {release} has not"
+        return "conf-release", {"severity": WARNING if asked else INFO, "actual": actual}
+    if line.near is not None:
+        steps = by_hand(f"write {line.near} instead of {line.name} in {conf.path}")
+        return "conf-unknown", {"expected": line.near, "actual": line.name, "steps": steps}
+    # a plug-in reads what it likes
+    return "conf-unknown", {"actual": line.name} | ({"severity": INFO} if conf.text("messageStorePlugIn") else {})

@@ -1,0 +1,67 @@
+"""Every setting that a broker of each release knows, with its type and its default.
+
+Source: ``settings-RELEASE.json``, which ``python -m tests.interop.broker_settings`` reads out of the classes of 4.9.8,
+5.3.3 and 5.5.0: what common.MixAll.properties2Object takes for BrokerConfig, MessageStoreConfig, NettyServerConfig,
+NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup hands to the system.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqtool.rules.releases import Release
+
+_BITS = {"int": 32, "long": 64}
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        kind: ``int``, ``long``, ``double``, ``float``, ``boolean`` or ``String``.
+        default: what a broker takes where its file says nothing; None where there is none, or where it depends on the
+            machine.
+    """
+
+    kind: str
+    default: Any
+
+    def takes(self, text: str) -> Any:
+        """What a broker takes for a text of its file; None for what it passes over, and goes on with the default.
+
+        ``Integer.parseInt`` and its like take no blanks around a number; ``Boolean.parseBoolean`` takes all but "true"
+        for false.
+        """
+        if self.kind in _BITS:
+            value = int(text) if _NUMBER.fullmatch(text) and len(text) < 25 else None
+            limit = 1 << (_BITS[self.kind] - 1)
+            return value if value is not None and -limit <= value < limit else None
+        if self.kind in ("double", "float"):
+            try:
+                return float(text) if text.isascii() and "_" not in text else None
+            except ValueError:
+                return None
+        return text.lower() == "true" if self.kind == "boolean" else text
+
+
+@cache
+def settings_of(release: Release) -> dict[str, Setting]:
+    """Name to setting, of a release."""
+    classes = json.loads(Path(__file__).with_name(f"settings-{release.name}.json").read_bytes())
+    found: dict[str, Setting] = {}
+    for settings in classes.values():
+        for name, (kind, default) in settings.items():
+            found.setdefault(name, Setting(kind, default))
+    return found
+
+
+def nearest(name: str, release: Release) -> str | None:
+    """The setting that a misspelt name most likely means."""
+    from difflib import get_close_matches
+
+    known = settings_of(release)
+    same = next((one for one in known if one.lower() == name.lower()), None)
+    return same or next(iter(get_close_matches(name, known, 1, 0.84)), None)

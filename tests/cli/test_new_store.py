@@ -1,0 +1,29 @@
+"""Which release a store is of that init or serve makes."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
+from tests.cli.running import process
+from tests.cli.test_namesrv import ask
+from tests.interop.serving import Serving
+
+
+@pytest.mark.parametrize(("options", "release"), [((), "5.3"), (("--engine", "4.9"), "4.9")])
+def test_a_new_store_is_of_the_newest_release(options: tuple[str, ...], release: str, tmp_path: Path) -> None:
+    made, served = tmp_path / "made", tmp_path / "served"
+    assert process("init", made, *options).code == 0
+    with Serving(served, "--create", *options) as serving:
+        known = ask(serving.broker, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=b"{}")).code
+        assert (known != ResponseCode.REQUEST_CODE_NOT_SUPPORTED) == (release == "5.3")
+        assert serving.end()[0] == 0
+    for store in (made, served):
+        assert release_of(StoreLayout(str(store))) == release
+        assert process("check", store).out == "Clean: nothing was found.\n"
+    with Serving(served) as serving:  # and it stays of that release
+        known = ask(serving.broker, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, body=b"{}")).code
+        assert (known != ResponseCode.REQUEST_CODE_NOT_SUPPORTED) == (release == "5.3")

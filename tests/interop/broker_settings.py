@@ -1,0 +1,76 @@
+"""Every setting that a broker of each release knows, read from its own classes, which Maven has.
+
+``python -m tests.interop.broker_settings`` writes ``rmqtool/store/config/settings-RELEASE.json`` again. A value that
+depends on the machine (its name, addresses, cores, home) is null there.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.interop import broker, engine
+
+_SOURCE = Path(__file__).with_name("settings_judge") / "Settings.java"
+_DATA = Path(__file__).parents[2] / "rmqtool" / "store" / "config"
+VERSIONS = {"4.9": "4.9.8", "5.3": "5.3.3", "5.5": "5.5.0"}
+# those that BrokerStartup fills from the file, and what the plug-in TieredMessageStore reads of it
+_CLASSES = (
+    "org.apache.rocketmq.common.BrokerConfig",
+    "org.apache.rocketmq.store.config.MessageStoreConfig",
+    "org.apache.rocketmq.remoting.netty.NettyServerConfig",
+    "org.apache.rocketmq.remoting.netty.NettyClientConfig",
+    "org.apache.rocketmq.auth.config.AuthConfig",
+    "org.apache.rocketmq.tieredstore.MessageStoreConfig",
+)
+_OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2"}
+# BrokerStartup.properties2SystemEnv
+_SYSTEM = {"rmqAddressServerDomain": ["String", None], "rmqAddressServerSubGroup": ["String", None]}
+
+
+def taken(release: str, properties: Path | None = None, *options: str) -> dict[str, dict[str, list[Any]]]:
+    """Class to setting to [type, value] after a properties file was read as a broker reads it.
+
+    Args:
+        release: one of :data:`VERSIONS`.
+        options: of the JVM.
+    """
+    run = subprocess.run(
+        [engine._java_tool("java"), "-XX:TieredStopAtLevel=1", *options, "-cp", broker._classpath(VERSIONS[release]),
+         str(_SOURCE), str(properties or "-"), *_CLASSES],
+        stdout=subprocess.PIPE, check=True, text=True, timeout=300,
+    )  # fmt: skip
+    # classes of 5.5 log to standard output before
+    found: dict[str, dict[str, list[Any]]] = json.loads(run.stdout[run.stdout.index('{"') :])
+    return found
+
+
+def known(release: str) -> dict[str, dict[str, list[Any]]]:
+    """As the data file of a release has it: defaults that depend on the machine are null."""
+    here = taken(release, None, "-XX:ActiveProcessorCount=1", "-Duser.home=/here")
+    there = taken(release, None, "-XX:ActiveProcessorCount=16", "-Duser.home=/there")
+    for name, settings in here.items():
+        for key, (_kind, value) in settings.items():
+            if value != there[name][key][1] or key in _OF_THE_MACHINE:
+                settings[key][1] = None
+    here["org.apache.rocketmq.broker.BrokerStartup"] = _SYSTEM
+    return here
+
+
+def data_path(release: str) -> Path:
+    """The data file of a release."""
+    return _DATA / f"settings-{release}.json"
+
+
+def written(release: str) -> str:
+    """The text of the data file."""
+    lines = []
+    for name, settings in known(release).items():
+        rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(settings.items()))
+        lines.append(f" {json.dumps(name)}: {{\n{rows}\n }}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    for each in VERSIONS:
+        data_path(each).write_text(written(each))

@@ -1,0 +1,99 @@
+"""Whether a broker starts with a configuration: what check says beforehand, and what a real one does."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.rules.releases import RELEASES
+from rmqtool.store.config.fit import misfits
+from rmqtool.store.config.settings import Setting, settings_of
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from tests.interop import broker
+from tests.interop.broker_settings import VERSIONS, data_path, taken, written
+from tests.interop.started import start_code
+from tests.readme import ROOT
+
+pytestmark = [pytest.mark.interop]
+RIGHT = {
+    "mappedFileSizeCommitLog": "262144",
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "200",
+    "maxIndexNum": "800",
+}
+CONFS = {
+    "right": RIGHT,
+    "rounded up": RIGHT | {"mappedFileSizeConsumeQueue": "3999"},
+    "one p": {"mapedFileSizeCommitLog": "262144"} | dict(list(RIGHT.items())[1:]),
+    "blank behind": RIGHT | {"mappedFileSizeCommitLog": "262144 "},
+    "another queue": RIGHT | {"mappedFileSizeConsumeQueue": "8000"},
+    "another index": RIGHT | {"maxIndexNum": "900"},
+}
+
+
+def lines(settings: dict[str, str]) -> str:
+    """A properties file."""
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+@pytest.fixture(params=VERSIONS)
+def release(request: pytest.FixtureRequest) -> str:
+    """Each of them in turn."""
+    if reason := broker.available(VERSIONS[request.param]):
+        pytest.skip(reason)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", CONFS)
+def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(ROOT / "examples" / "store", store)
+    conf = tmp_path / "given.conf"
+    conf.write_text(lines(CONFS[name]))
+    found = misfits(StoreLayout(str(store), load(str(conf))), RELEASES[release])
+    home = tmp_path / "home"
+    home.mkdir()
+    code = start_code(release, store, conf.read_text(), home)
+    assert (code is None) == (not any(misfit.stops for misfit in found))
+    assert code in (None, {"4.9": 253}.get(release, 255))
+    assert bool(found) == (name not in ("right", "rounded up"))
+
+
+def test_the_known_settings_are_those_of_the_classes(release: str) -> None:
+    assert data_path(release).read_text() == written(release)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7",
+        " 7",
+        "7 ",
+        "+7",
+        "-7",
+        "7L",
+        "0x7",
+        "1e3",
+        "7_0",
+        "99999999999",
+        "true",
+        "TRUE",
+        "true ",
+        "yes",
+        "0.5",
+        ".5",
+        "",
+    ],
+)
+def test_values_are_taken_as_a_broker_takes_them(release: str, text: str, tmp_path: Path) -> None:
+    names = ("flushIntervalCommitLog", "transactionCheckInterval", "traceOn", "regionId")
+    conf = tmp_path / "given.conf"
+    conf.write_text(lines(dict.fromkeys(names, text)))
+    of_broker = {name: row for rows in taken(release, conf).values() for name, row in rows.items()}
+    read = load(str(conf)).values
+    for name in names:
+        setting: Setting = settings_of(RELEASES[release])[name]
+        value = setting.takes(read[name])
+        took = setting.default if value is None else value
+        assert of_broker[name][1] == (took.strip() if release != "4.9" and isinstance(took, str) else took), name

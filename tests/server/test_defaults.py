@@ -1,0 +1,61 @@
+"""Every default that we take for a setting is that of the brokers, read out of their classes (test_broker_conf)."""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqtool.rules.releases import V4_9, V5_3
+from rmqtool.server.broker.admin.status import _DEFAULTS
+from rmqtool.store.config.settings import settings_of
+
+ROOT = Path(__file__).parents[2]
+# where we answer otherwise on purpose
+_OTHER = {
+    "transactionCheckInterval": "by release, at its only use",
+    "listenPort": "BrokerStartup sets 10911 before it reads the file",
+}
+SERVED = (V4_9, V5_3)  # whose rules serve goes by
+
+
+def _defaults() -> Iterator[tuple[str, str, Any]]:
+    """(module, setting, default) of every call that reads one."""
+    for path in sorted((ROOT / "rmqtool").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            words = list(node.args) + [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called == "setting":
+                words = words[1:]
+            elif called not in ("flag", "number"):
+                continue
+            if len(words) != 2 or not isinstance(words[0], ast.Constant) or not isinstance(words[0].value, str):
+                continue
+            names = {n.id for n in ast.walk(words[1]) if isinstance(n, ast.Name)}
+            scope = vars(importlib.import_module(module)) if names else {}
+            if names <= scope.keys() and not any(isinstance(n, ast.Call) for n in ast.walk(words[1])):
+                yield module, words[0].value, eval(ast.unparse(words[1]), dict(scope))
+
+
+def _wrong(name: str, taken: Any) -> list[str]:
+    """Releases that know a setting and take something else."""
+    known = {release: settings_of(release)[name].default for release in SERVED if name in settings_of(release)}
+    return [
+        f"{name}: {taken!r}, {release} has {value!r}" for release, value in known.items() if value not in (None, taken)
+    ]
+
+
+def test_defaults_that_are_read() -> None:
+    found = list(_defaults())
+    assert len(found) > 45
+    wrong = {name: lines for _module, name, taken in found if name not in _OTHER and (lines := _wrong(name, taken))}
+    assert wrong == {}
+
+
+def test_defaults_that_are_told() -> None:
+    for name, text in _DEFAULTS.items():
+        shown = {str(settings_of(one)[name].default) for one in SERVED if name in settings_of(one)}
+        assert text.lower() in {value.lower() for value in shown}, name

@@ -1,0 +1,173 @@
+"""A broker's properties file against a store: what a broker makes of it, found before one is started."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Refused
+from rmqtool.rules.releases import RELEASES, V4_9, V5_3
+from rmqtool.store.check import check_store
+from rmqtool.store.config.fit import misfits, unread
+from rmqtool.store.config.settings import Setting, nearest, settings_of
+from rmqtool.store.layout.broker_conf import BrokerConf, load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
+from rmqtool.store.roles.table import COMMANDS, TAKING_OUT, heed
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.store.helpers import tree
+
+CASE = "clean"  # several files of the log, and of queues
+
+
+def sizes(**changed: str | None) -> str:
+    """The settings that the case was written with, but for some; None leaves one out."""
+    said = {name: str(value) for name, value in goldens.about(CASE)["config"].items()} | changed
+    return "".join(f"{name}={value}\n" for name, value in said.items() if value is not None)
+
+
+def opened(store: Path, text: str) -> StoreLayout:
+    """The store with a properties file beside it."""
+    conf = store.parent / "broker.conf"
+    conf.write_text(text)
+    return StoreLayout(str(store), load(str(conf)))
+
+
+def codes(layout: StoreLayout, **more: Any) -> dict[str, list[str]]:
+    """Findings of the configuration: code to what was found."""
+    found: dict[str, list[str]] = {}
+    for finding in check_store(layout, **more):
+        found.setdefault(finding.code, []).append(f"{finding.actual} ({finding.severity})")
+    return found
+
+
+def test_the_right_file_is_no_finding(golden_copy: Unpacked) -> None:
+    layout = opened(golden_copy(CASE), sizes())
+    assert not misfits(layout)
+    assert codes(layout) == codes(StoreLayout(layout.root))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (sizes(mappedFileSizeCommitLog=None), "mappedFileSizeCommitLog not set: 1073741824 bytes"),
+        (sizes(mappedFileSizeCommitLog=None) + "mapedFileSizeCommitLog=65536\n", "mappedFileSizeCommitLog not set"),
+        (sizes() + "mappedFileSizeCommitLog=65536 \n", "mappedFileSizeCommitLog: 1073741824"),
+        (sizes(mappedFileSizeCommitLog="1048576"), "mappedFileSizeCommitLog: 1048576"),
+        (sizes(mappedFileSizeConsumeQueue=None), "mappedFileSizeConsumeQueue not set: 6000000"),
+        (sizes(mappedFileSizeConsumeQueue="3600"), "mappedFileSizeConsumeQueue: 3600"),
+        (sizes(maxIndexNum=None), "maxHashSlotNum, maxIndexNum: "),
+    ],
+)
+def test_another_length_is_an_error(golden_copy: Unpacked, text: str, said: str) -> None:
+    store = golden_copy(CASE)
+    layout = opened(store, text)
+    found = codes(layout)
+    (words,) = found.pop("conf-size")
+    assert words.startswith(said)
+    assert words.endswith("(error)")
+    for code in ("conf-unknown", "conf-value"):
+        found.pop(code, None)
+    assert found == codes(StoreLayout(str(store)))  # the rest goes by the files
+
+
+def test_a_queue_length_is_rounded_as_brokers_round_it(golden_copy: Unpacked) -> None:
+    length = goldens.about(CASE)["config"]["mappedFileSizeConsumeQueue"]
+    assert not misfits(opened(golden_copy(CASE), sizes(mappedFileSizeConsumeQueue=str(length - 3))))
+
+
+def test_names_and_values_that_a_broker_passes_over(golden_copy: Unpacked) -> None:
+    text = sizes() + "autoCreateTopicEnabel=true\nenableTimerWheel=1\nflushIntervalCommitLog=5s\ntraceOn=yes\n"
+    store = golden_copy(CASE)
+    found = codes(opened(store, text + "timerWheelEnable=false\nhaSlaveFallbehindMax=1\n"), release=V5_3)
+    assert found["conf-unknown"] == ["autoCreateTopicEnabel (warning)", "enableTimerWheel (warning)"]
+    assert found["conf-value"] == ["flushIntervalCommitLog='5s' (warning)", "traceOn='yes' (warning)"]
+    assert found["conf-release"] == ["haSlaveFallbehindMax, which 4.9 has and 5.3 has not (warning)"]
+    found = codes(opened(store, "timerWheelEnable=false\n" + sizes()))
+    assert found["conf-release"] == ["timerWheelEnable, which 5.3 has and 4.9 has not (info)"]
+    # a plug-in reads what it likes
+    found = codes(opened(store, sizes() + "messageStorePlugIn=my.Store\nquiteAnotherThing=1\nbrokerNmae=a\n"))
+    assert found["conf-unknown"] == ["quiteAnotherThing (info)", "brokerNmae (warning)"]
+
+
+def test_no_value_of_an_unknown_name_is_shown(golden_copy: Unpacked) -> None:
+    layout = opened(golden_copy(CASE), sizes() + "secretKye=hush\n")
+    assert not [finding for finding in check_store(layout) if "hush" in str(finding)]
+
+
+def test_writing_refuses_a_length_that_no_file_has(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    layout = opened(store, sizes(mappedFileSizeConsumeQueue="3600"))
+    before = tree(store)
+    for act in (recover, plan, lambda layout: rebuild(layout, ["consumequeue"])):
+        with pytest.raises(Refused, match="mappedFileSizeConsumeQueue"):
+            act(layout)
+    for command in COMMANDS:
+        if command in (*TAKING_OUT, "undo", "undo --force", "rebuild config"):
+            assert heed(layout, command)
+        else:
+            with pytest.raises(Refused, match="mappedFileSizeConsumeQueue=2140 in it"):
+                heed(layout, command)
+    assert tree(store) == before
+
+
+def test_writing_goes_by_the_files_and_says_so(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    before = tree(store)
+    report = recover(opened(store, "brokerName=a\n"))
+    assert report.clean
+    assert len(report.unfit) == 3
+    assert "does not start on this store. Set mappedFileSizeCommitLog=" in report.unfit[0]
+    assert set(report.unfit) <= set(report.warnings)
+    assert tree(store) == before
+    # settings of a program are no file that a broker is started with
+    assert not recover(StoreLayout(str(store), BrokerConf({"brokerName": "a"}))).unfit
+
+
+def test_a_file_that_was_cut_short_is_no_fault_of_the_configuration(golden_copy: Unpacked) -> None:
+    found = codes(opened(golden_copy("short-last-file"), sizes_of("short-last-file")))
+    assert "file-size" in found
+    assert "conf-size" not in found
+
+
+def sizes_of(case: str) -> str:
+    """The settings that a case was written with."""
+    return "".join(f"{name}={value}\n" for name, value in goldens.about(case)["config"].items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "takes"),
+    [
+        ("int", "12", 12), ("int", "+12", 12), ("int", "12 ", None), ("int", "2147483648", None), ("int", "", None),
+        ("long", "2147483648", 2147483648), ("int", "1_000", None), ("boolean", "TRUE", True), ("boolean", "1", False),
+        ("boolean", "true ", False), ("double", "0.5", 0.5), ("double", "half", None), ("String", " a ", " a "),
+    ],
+)  # fmt: skip
+def test_values_are_taken_as_java_takes_them(kind: str, text: str, takes: object) -> None:
+    assert Setting(kind, 0).takes(text) == takes
+
+
+def test_names_of_ours_are_known() -> None:
+    known = {name for release in RELEASES.values() for name in settings_of(release)}
+    asked = set()
+    for path in (Path(__file__).parents[2] / "rmqtool").rglob("*.py"):
+        asked |= _asked(path.read_text(encoding="utf-8"))
+    assert len(asked) > 60
+    assert asked - known == set()
+
+
+def _asked(source: str) -> set[str]:
+    import re
+
+    call = r'(?:conf\.(?:text|flag|number|paths)\(\s*|configured\(|sizes\.get\(|setting\([\w.]*conf, )"(\w+)"'
+    return set(re.findall(call, source))
+
+
+def test_near_names() -> None:
+    assert nearest("mapedFileSizeCommitLog", V4_9) == "mappedFileSizeCommitLog"
+    assert nearest("MappedFileSizeCommitLog", V5_3) == "mappedFileSizeCommitLog"
+    assert nearest("mappedFileSizeBatchConsumeQueue", V5_3) == "mapperFileSizeBatchConsumeQueue"
+    assert nearest("somethingElse", V5_3) is None
+    assert not list(unread(BrokerConf({"mappedFileSizeCommitLog": "1024"}), V4_9))
