@@ -12,6 +12,7 @@ from typing import Any
 
 STORES = Path(__file__).parent / "golden" / "stores"
 STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers
+STORES_OF_5_5 = STORES.with_name("stores-5.5.0")  # of whole 5.5.0 brokers
 PARTS_OF_5 = STORES.with_name("parts-5.3.3")  # small ones of the same, for parts that those do not have
 
 
@@ -43,7 +44,7 @@ def has(case: str, name: str) -> bool:
 
 def unpack(case: str, folder: Path) -> Path:
     """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
-    place = next(place for place in (STORES_OF_5, PARTS_OF_5, STORES) if (place / case).is_dir())
+    place = next(place for place in (STORES_OF_5, STORES_OF_5_5, PARTS_OF_5, STORES) if (place / case).is_dir())
     with tarfile.open(place / case / "store.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "store"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from formats.versions import V5_3
+from formats.versions import V5_3, V5_5
 
 _FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
 _TABLES = re.compile(r"MANIFEST-\d+|\d+\.sst")
@@ -28,7 +28,9 @@ PLACES = {
     "config/topics": Form("topics", "5.x", "topic settings (config manager v1)"),
     "config/subscriptionGroups": Form("subscription groups", "5.x", "consumer groups (config manager v1)"),
     "config/consumerOffsets": Form("consumer offsets", "5.x", "consumer progress (config manager v1)"),
-    "consumequeue_rocksdb": Form("consume queues", "5.5", "all queues of the store (useSeparateStorePathForRocksdbCQ)"),
+    "consumequeue_rocksdb": Form(
+        "consume queues", str(V5_5), "all queues of the store (useSeparateStorePathForRocksdbCQ)"
+    ),
     "config/metadata": Form("config", "5.4", "topics, groups and consumer progress (useSingleRocksDBForAllConfigs)"),
     "config/rdb": Form("config v2", "5.x", "topics, groups and consumer progress (config manager v2)"),
     "config/users": Form("users", str(V5_3), "accounts of the auth module"),

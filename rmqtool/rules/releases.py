@@ -149,10 +149,15 @@ NEWEST = V5_3
 def release_named(text: str) -> Release:
     """The release that a user names: by its line (``5.3``), its major version (``5``) or a version (``5.3.3``).
 
+    ``5`` is 5.3, as it was before later releases had rules of their own; 5.4 goes by those of 5.5.
+
     Raises:
         ValueError: no release with rules of its own has that name.
     """
     for release in (V5_3, V5_5, V4_9):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
             return release
-    raise ValueError(f"{text}: give {' or '.join(RELEASES)}")
+    if text in ("5.4", "5.4.0"):
+        return V5_5
+    *others, last = RELEASES
+    raise ValueError(f"{text}: give {', '.join(others)} or {last}")

@@ -41,7 +41,7 @@ SIZES = {  # as the reference has them
     "INDEX_HEADER": 40,
     "INDEX_SLOT": 4,
     "INDEX_ENTRY": 20,
-    "CHECKPOINT_HEAD": 40,
+    "CHECKPOINT_HEAD": 48,
     "TIMER_SLOT": 32,
     "TIMER_LOG_UNIT": 52,
     "TIMER_LOG_BLANK": 16,

@@ -38,9 +38,9 @@ def test_every_checkpoint_rebuilds(golden: Unpacked, case: str) -> None:
 def test_a_checkpoint_reads_as_it_was_built(values: tuple[int, ...], rest: bytes) -> None:
     raw = checkpoint.build(checkpoint.Checkpoint(*values, rest))
 
-    assert len(raw) == max(4096, 40 + len(rest))
+    assert len(raw) == max(4096, 48 + len(rest))
     found = checkpoint.parse(raw)
-    assert found[:5] == values
+    assert found[:6] == values
     assert found.rest.startswith(rest)
     assert not any(found.rest[len(rest) :])
     assert checkpoint.build(found) == raw

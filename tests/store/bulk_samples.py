@@ -60,7 +60,8 @@ def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
 def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
     """Dispatch record by record, and in bulk by either code; returns the number of records."""
     view = memoryview(raw)
-    builder = BatchBuilder(DelayLevels(LEVELS if levels is None else levels), light_queues=light)
+    delays = DelayLevels(LEVELS if levels is None else levels)
+    builder = BatchBuilder(delays, light_queues=light, index_tags=not light)
     expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
     for code in Code:
         found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))

@@ -13,7 +13,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
-    "engine": ("auto", "4.9", "5.3"),
+    "engine": ("auto", "4.9", "5.3", "5.5"),
     "broker-conf": (),
     "tz": (),
     "progress": ("auto", "json", "none"),

@@ -98,25 +98,25 @@ warm-up: --columns --help --output --remove --wide -h -o
 """
 
 VALUES = """
-append --engine: auto 4.9 5.3
+append --engine: auto 4.9 5.3 5.5
 check --severity: error warning info
-check --engine: auto 4.9 5.3
+check --engine: auto 4.9 5.3 5.5
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
 group lag --by: queue topic group
-import --engine: auto 4.9 5.3
-init --engine: auto 4.9 5.3
+import --engine: auto 4.9 5.3 5.5
+init --engine: auto 4.9 5.3 5.5
 manual TOPIC: emergencies commands installing machine-output recipes writing services serving library client consuming
   sql spark remote mqadmin promises formats developing
-mirror --engine: auto 4.9 5.3
-query-offset --engine: auto 4.9 5.3
-query-time --engine: auto 4.9 5.3
+mirror --engine: auto 4.9 5.3 5.5
+query-offset --engine: auto 4.9 5.3 5.5
+query-time --engine: auto 4.9 5.3 5.5
 rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebuild PART: consumequeue index checkpoint config timer compaction files
-recover --engine: auto 4.9 5.3
-replay --engine: auto 4.9 5.3
+recover --engine: auto 4.9 5.3 5.5
+replay --engine: auto 4.9 5.3 5.5
 report duplicates --by: id key
 report duplicates --runner: auto spark local
 report lag --runner: auto spark local
@@ -129,8 +129,8 @@ report unconsumed --runner: auto spark local
 retry list --state: scheduled waiting in-flight retried dead done
 salvage --to: ndjson parquet
 send --transaction: commit rollback
-send --engine: auto 4.9 5.3
-serve --engine: auto 4.9 5.3
+send --engine: auto 4.9 5.3 5.5
+serve --engine: auto 4.9 5.3 5.5
 transaction list --state: pending committed rolled-back given-up passed
 """
 

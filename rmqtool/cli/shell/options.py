@@ -130,6 +130,6 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="RELEASE",
-        help="Rules of this release: 4.9, 5.3, or auto for that of the store.",
+        help="Rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
     ),
 ]

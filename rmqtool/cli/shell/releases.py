@@ -15,4 +15,5 @@ def chosen_release(text: str) -> Release | None:
     try:
         return release_named(text)
     except ValueError:
-        raise BadValue(f"--engine {text}: give auto, {' or '.join(RELEASES)}") from None
+        *others, last = RELEASES
+        raise BadValue(f"--engine {text}: give {', '.join(('auto', *others))} or {last}") from None

@@ -103,13 +103,21 @@ class WholeIndex:
             others: positions of the keys that are no tags.
         """
         done = self._take(keys.at(others), ends=False)
-        rest = int(others[done - 1]) + 1 if done else 0
-        if done < len(others) and not self._over:
-            self._tags_begun = True
-            self._take(keys.at(slice(rest, None)))
-        elif rest < len(keys.hash) and int(keys.physical_offset[rest]) == self._last:
-            # its entry may be the first of all tags; then it is passed as one that is there again
-            self._last_hashes = np.append(self._last_hashes, keys.hash[rest])
+        if self._over:
+            return
+        # the entry that comes next may be for the first tags of all, behind the keys that were met
+        first = int(others[done - 1]) + 1 if done else 0
+        stop = int(others[done]) if done < len(others) else len(keys.hash)
+        self._open()
+        if self._at < self._stop:
+            entry = self._table[self._at]
+            part = keys.at(slice(first, stop))
+            met = (part.physical_offset == entry["physical_offset"]) & (part.hash == entry["key_hash"])
+            if met.any():
+                self._tags_begun = True
+                self._take(keys.at(slice(first + int(np.argmax(met)), None)))
+                return
+        self._take(keys.at(others[done:]))
 
     def _take(self, keys: "_Keys", *, ends: bool = True) -> int:
         """How many of these keys have the entries that come next, one after the other.

@@ -53,7 +53,10 @@ public final class Settings {
             type = type.equals("Integer") ? "int" : type.equals("Long") ? "long" : type.equals("Boolean") ? "boolean" : type;
             if (READ.contains(type)) {
                 String key = name.substring(3, 4).toLowerCase() + name.substring(4);
-                found.put(key, new Object[] {type, value(object, key)});
+                // of two setters a broker calls the one that it meets first; what any text fits is no fault
+                if (!(found.get(key) instanceof Object[] known) || !known[0].equals("String")) {
+                    found.put(key, new Object[] {type, value(object, key)});
+                }
             }
         }
         return found;

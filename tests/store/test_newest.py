@@ -1,0 +1,138 @@
+"""Stores of 5.5: known as such, silent in check, and their index has an entry for the tags of each message."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from formats.index import tag_key
+from formats.message.properties import TAGS, parse
+from formats.primitives import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqtool import Message, Store
+from rmqtool.errors import Refused
+from rmqtool.rules.releases import V5_3, V5_5
+from rmqtool.store.check.codes.code import INFO
+from rmqtool.store.check.run import check_store
+from rmqtool.store.index.reader import IndexView, open_index, physical_offsets
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan, recover
+from tests import goldens
+from tests.store.compiled import compiled_way
+from tests.store.helpers import tree
+
+Opened = Callable[[str], StoreLayout]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    """The layout of a fresh copy of a store, with its broker's settings."""
+
+    def unpacked(case: str) -> StoreLayout:
+        conf = load(str(goldens.STORES_OF_5_5 / case / "broker.conf"))
+        return StoreLayout(str(goldens.unpack(case, tmp_path)), conf)
+
+    return unpacked
+
+
+def faults(layout: StoreLayout) -> list[str]:
+    """What check finds that is not a mere information."""
+    return [str(finding) for finding in check_store(layout) if finding.severity != INFO]
+
+
+def tagged(layout: StoreLayout) -> dict[tuple[str, str], list[int]]:
+    """(topic, tags) to the physical offsets of its messages, newest first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for item in CommitLog(layout).walk():
+        if isinstance(item, Found) and item.record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            tags = parse(item.record.properties).get(TAGS)
+            if tags:
+                found.setdefault((item.record.topic.decode(), tags), []).insert(0, item.physical_offset)
+    return found
+
+
+def indexed(layout: StoreLayout, topic: str, tags: str) -> list[int]:
+    """What the index has under tags."""
+    files = [file for file in open_index(layout) if isinstance(file, IndexView)]
+    return list(dict.fromkeys(physical_offsets(files, topic, tag_key(tags), limit=10_000)))
+
+
+def test_a_healthy_store_is_healthy(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    assert release_of(layout) is V5_5
+    assert faults(layout) == []
+    before = tree(Path(layout.root))
+    assert recover(layout).actions == []
+    assert tree(Path(layout.root)) == before
+
+
+def test_tags_are_found_in_the_index_that_the_broker_wrote(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    wanted = tagged(layout)
+    assert len(wanted) > 10
+    assert {key: indexed(layout, *key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_after_a_kill_the_index_is_brought_up_with_its_tags(compiled: bool, opened: Opened) -> None:
+    layout = opened("broker-5.5.0-crash")
+    if compiled:
+        with compiled_way():
+            report = recover(layout)
+    else:
+        report = recover(layout)
+    layout = StoreLayout(layout.root, layout.conf)
+    assert (report.engine, report.lost) == ("5.5", [])
+    assert faults(layout) == []
+    assert {key: indexed(layout, *key) for key in tagged(layout)} == tagged(layout)
+
+
+def test_an_index_that_an_older_broker_began_goes_on_with_tags(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    older = StoreLayout(layout.root, layout.conf)
+    recover(older, release=V5_3)  # takes out what 5.3 does not know, as a store has it that 5.3 wrote
+    layout = StoreLayout(layout.root, layout.conf)
+    assert not any(indexed(layout, *key) for key in tagged(layout))
+    assert faults(layout) == []
+    assert plan(layout).actions == []
+    topic = next(topic for topic, _tags in tagged(layout))
+    with Store(layout.root, write=True, broker_conf=layout.conf.path) as store:
+        assert store.append(Message(topic=topic, body=b"x", tags="later", keys="k")).ok
+        assert store.append(Message(topic=topic, body=b"y", tags="later")).ok
+    layout = StoreLayout(layout.root, layout.conf)
+    assert len(indexed(layout, topic, "later")) == 2
+    assert faults(layout) == []
+    assert plan(layout).actions == []
+
+
+def test_a_lost_index_is_rebuilt_with_tags(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    before = {key: indexed(layout, *key) for key in tagged(layout)}
+    for path in Path(layout.root, "index").iterdir():
+        path.unlink()
+    recover(StoreLayout(layout.root, layout.conf))
+    layout = StoreLayout(layout.root, layout.conf)
+    assert {key: indexed(layout, *key) for key in before} == before
+    assert faults(layout) == []
+
+
+@pytest.mark.parametrize("name", [
+    "enableAcceleratedRecovery", "checkCommitLogOffsetOnRecover", "indexRocksDBEnable", "transRocksDBEnable",
+])  # fmt: skip
+def test_settings_whose_rules_are_not_followed_are_refused(name: str, opened: Opened) -> None:
+    layout = opened("broker-5.5.0-crash")
+    layout.conf.values[name] = "true"
+    with pytest.raises(Refused, match=name):
+        plan(layout)
+
+
+def test_a_database_of_queues_in_its_new_place_is_not_taken_for_lost_queues(opened: Opened) -> None:
+    layout = opened("broker-5.5.0")
+    folder = Path(layout.root, "consumequeue_rocksdb")
+    folder.mkdir()
+    for name in ("CURRENT", "MANIFEST-000001"):
+        folder.joinpath(name).write_bytes(b"MANIFEST-000001\n")
+    with pytest.raises(Refused, match="consumequeue_rocksdb"):
+        plan(StoreLayout(layout.root, layout.conf))
