@@ -113,6 +113,28 @@ def test_writing_refuses_a_length_that_no_file_has(golden_copy: Unpacked) -> Non
     assert tree(store) == before
 
 
+def test_an_index_of_another_length_is_built_again(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    before = {path.stat().st_size for path in (store / "index").iterdir()}
+    report = recover(opened(store, sizes(maxIndexNum=str(goldens.about(CASE)["config"]["maxIndexNum"] + 100))))
+    assert any("maxIndexNum" in text for text in report.warnings)
+    assert {path.stat().st_size for path in (store / "index").iterdir()} == {before.pop() + 2000}
+    assert not codes(opened(store, sizes(maxIndexNum=str(goldens.about(CASE)["config"]["maxIndexNum"] + 100))))
+
+
+def test_one_queue_file_that_is_too_long_is_no_fault_of_the_configuration(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    files = sorted((store / "consumequeue").rglob("0*"))
+    files = [path for path in files if path.is_file()]
+    for path in files[1:]:
+        path.unlink()
+    files[0].write_bytes(files[0].read_bytes() + bytes(40))
+    layout = opened(store, sizes())
+    assert not misfits(layout)
+    assert recover(layout).applied
+    assert not codes(StoreLayout(layout.root, layout.conf))
+
+
 def test_writing_goes_by_the_files_and_says_so(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     before = tree(store)

@@ -58,7 +58,7 @@ class Misfit:
         names: of the settings that decide.
         place: of the files, below the store.
         wants, has: bytes of a file: by the configuration, and in the store.
-        sure: several files agree, or the file is too long: none was cut short.
+        sure: several files agree, or a file of the log is too long: none was damaged.
         ours: the configuration says so, in a way that we take for it too.
         said: the configuration has one of the names.
         stops: the broker does not start; else it starts and reads wrong.
@@ -214,7 +214,7 @@ class _Fit:
             return
         # a name that a broker reads otherwise than we do is not ours: then files go by their own length
         ours = any(one in self.conf.sizes and self.wants(one) == self.conf.sizes[one] for one in names)
-        sure = count >= _AGREE or has > wants
+        sure = count >= _AGREE or (has > wants and place == "commitlog")  # a log is never cut to a setting
         if ours and not sure:
             return  # a file that was cut short: which file it is, the check of files says
         yield Misfit(
@@ -242,13 +242,15 @@ def unfit(layout: StoreLayout) -> list[str]:
 
 
 def refuse_misfits(layout: StoreLayout) -> list[str]:
-    """:func:`unfit`, where nothing is written by a length that no file of the store has.
+    """:func:`unfit`, where log and queues are not written by a length that no file of the store has.
+
+    An index is built again by the configured length, so it is only warned of.
 
     Raises:
         Refused: the configuration sets such a length.
     """
     found = misfits(layout)
     for misfit in found:
-        if misfit.ours and misfit.sure:
+        if misfit.ours and misfit.sure and misfit.stops:
             raise Refused(f"{layout.root}: {misfit.words(layout.conf)}")
     return [misfit.words(layout.conf) for misfit in found]
