@@ -197,6 +197,8 @@ class _Run:
             last_record = self._inputs.checkpoint.confirm_phy_offset
             return LogVerdict(files=[], removed=loaded.removed, end=0, last_record=last_record)
         verdict = judge(self._inputs, loaded, known, self._dispatcher)
+        if self._inputs.rules.counts_dispatched:
+            known = self._max_dispatched()
         if known >= verdict.end:
             for queue in self._queues.values():
                 queue.truncate(verdict.end)

@@ -158,6 +158,11 @@ class ReleaseRules:
         """
         return self.waits
 
+    @property
+    def counts_dispatched(self) -> bool:
+        """Whether queues are cut where they know all of the log only since its check has dispatched the rest."""
+        return False
+
     def blocked(self, queue: QueueBuilder) -> bool:
         """Whether the broker fails to load a queue after it has recovered it."""
         return False
@@ -303,7 +308,7 @@ class ReleaseRulesV5(ReleaseRules):
         if queue.min_logic_offset >= queue.end:
             return
         first, last = queue.files[0], queue.files[-1]
-        if int(last.units()[last.wrote // UNIT - 1]["physical_offset"]) < min_physical_offset:
+        if last.wrote and int(last.units()[last.wrote // UNIT - 1]["physical_offset"]) < min_physical_offset:
             queue.min_logic_offset = queue.end
             return
         start = max(queue.min_logic_offset - first.base, 0)
@@ -350,6 +355,15 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_v5_5(files, self.conf, point, known, aborted=aborted)
+
+    @property
+    def counts_dispatched(self) -> bool:
+        """So it does (ConsumeQueueStore.truncateDirty); all that a cut changes then are queues without an entry."""
+        return self.exactly
+
+    def blocked(self, queue: QueueBuilder) -> bool:
+        """A last file without entries is no hindrance any more."""
+        return False
 
     def next_start(self, files: list[Segment], known: int) -> int:
         return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
