@@ -123,7 +123,14 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     return get
 
 
+@pytest.fixture(scope="module")
+def alone() -> dict[str, list[Difference]]:
+    """Where the logs of such a pair differ that none of our commands has touched, by version."""
+    return {}
+
+
 def copied(pair: Pair, folder: Path) -> Pair:
+    folder.mkdir(exist_ok=True)
     for node in pair:
         shutil.copytree(node.store, folder / node.store.name)
         shutil.copy(node.conf, folder)
@@ -133,8 +140,14 @@ def copied(pair: Pair, folder: Path) -> Pair:
 
 @pytest.mark.parametrize("name", ["nothing", "recover", "everything", "on the master"])
 def test_a_slave_follows_its_master(
-    name: str, broker: Broker, clients: Broker, killed: Callable[[str], Pair], tmp_path: Path
+    name: str,
+    broker: Broker,
+    clients: Broker,
+    killed: Callable[[str], Pair],
+    alone: dict[str, list[Difference]],
+    tmp_path: Path,
 ) -> None:
+    """As without our commands: a slave of 4.9 that was killed within a record keeps what it has of it."""
     version = {"4.9": "4.9.8", "5.3": "5.3.3"}[broker.engine]
     nodes = copied(killed(version), tmp_path)
     mine, its = nodes
@@ -142,7 +155,13 @@ def test_a_slave_follows_its_master(
     carry_out(its, commands.get(name, ()))
     if name == "on the master":
         carry_out(mine, EVERYTHING)
-    assert compare(broker, clients, nodes) == []
+    found = compare(broker, clients, nodes)
+    if version not in alone:
+        alone[version] = (
+            found if name == "nothing" else compare(broker, clients, copied(killed(version), tmp_path / "alone"))
+        )
+    assert found == alone[version]
+    assert len(found) <= (version == "4.9.8")
 
 
 # -- controller mode --------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
         return Decision.COMMIT if request.record.body in (b"tx-0", b"tx-1") else Decision.ROLLBACK
 
     with Store(path, write=True, broker_conf=SETTINGS, clock=lambda: clock[0]) as opened:
-        assert opened.live.engine == broker.engine
+        assert opened.live.release.name == broker.engine
         report = RunLoop(opened, never, decide).run(wait, until=now() + 3 * 3_600_000)
     assert (report.delivered, report.committed, report.rolledBack) == (len(in_flight) - delivered_by_them, 2, 2)
     targets = [(parse(record.properties)[REAL_TOPIC], record.body) for record in in_flight]
