@@ -58,7 +58,7 @@ class Misfit:
         names: of the settings that decide.
         place: of the files, below the store.
         wants, has: bytes of a file: by the configuration, and in the store.
-        sure: several files agree, or a file of the log is too long: none was damaged.
+        sure: several files agree: none was damaged.
         ours: the configuration says so, in a way that we take for it too.
         said: the configuration has one of the names.
         stops: the broker does not start; else it starts and reads wrong.
@@ -214,7 +214,7 @@ class _Fit:
             return
         # a name that a broker reads otherwise than we do is not ours: then files go by their own length
         ours = any(one in self.conf.sizes and self.wants(one) == self.conf.sizes[one] for one in names)
-        sure = count >= _AGREE or (has > wants and place == "commitlog")  # a log is never cut to a setting
+        sure = count >= _AGREE
         if ours and not sure:
             return  # a file that was cut short: which file it is, the check of files says
         yield Misfit(

@@ -13,6 +13,7 @@ from formats.config.files import Topics
 from formats.message.properties import KEYS, parse
 from formats.queues.batch import END_UNIT, SIZE, BatchEntry, as_array
 from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
+from rmqtool.store.check.advice.steps import RECOVER
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
@@ -198,7 +199,10 @@ class _Check:
         if end is None:
             return  # no queue to compare with
         if queue.max_offset > end:
-            self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset)
+            path = ctx.layout.queue_path(queue.topic, queue.queue_id)
+            # a queue that has lost its files ends again where its compaction log ends; one whose log was cut does not
+            lost: dict[str, Any] = {} if ctx.layout.files_in(path).files else {"steps": (RECOVER,)}
+            self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
         wanted = list(self._wanted())
         if not wanted:
             return
