@@ -48,7 +48,9 @@ def test_advice_has_the_settings_that_it_was_found_by(golden_copy: Unpacked, tmp
     commands = [step["command"] for row in rows for step in row["steps"] if step["command"]]
     assert ["rmqtool", "rebuild", str(store), "files", "--broker-conf", str(conf)] in commands
     assert all(command[-2:] == ["--broker-conf", str(conf)] for command in commands if command[0] == "rmqtool")
-    refused = rmqtool("recover", store, "--dry-run", "--engine", "4.9", "-o", "json", "--broker-conf", conf)
+    refused = rmqtool(
+        "recover", store, "--dry-run", "--exactly", "--engine", "4.9", "-o", "json", "--broker-conf", conf
+    )
     assert refused.code == 1
     mend, again = json.loads(refused.out)["nextSteps"]
     assert mend.startswith(f"rmqtool rebuild {store} files --broker-conf {conf}: ")

@@ -67,8 +67,8 @@ def test_errors_and_reports_at_a_terminal(columns: int, golden: Unpacked, golden
             assert len(line) <= columns or "/" in line, line
 
 
-def test_a_pipe_gets_one_line(golden: Unpacked) -> None:
-    refused = rmqtool("append", golden("short-last-file"), "/dev/null")
+def test_a_pipe_gets_one_line(golden_copy: Unpacked) -> None:
+    refused = rmqtool("append", golden_copy("body-bit-flip-first-file-no-checkpoint"), "/dev/null")
     assert refused.code == 4
     assert refused.err.count("\n") == 1
     assert len(refused.err) > text.MOST_COLUMNS

@@ -128,7 +128,7 @@ def test_a_store_of_python_warns_once_of_what_is_in_the_tier(tiered: Node) -> No
 
 
 def test_a_dump_of_python_warns_or_raises(member: Node, tiered: Node, tmp_path: Path) -> None:
-    options = DumpOptions(engine="local")
+    options = DumpOptions(runner="local")
     with pytest.raises(CorruptFile, match=NOT_READ):
         dump_to_parquet(str(member.store), str(tmp_path / "one"), options)
     with pytest.warns(UserWarning, match="229 messages of 11 queues are not written"):

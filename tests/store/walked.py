@@ -189,7 +189,7 @@ def run_case(rng: Random, base: Base, room: Path, verbs: dict[str, damage.Verb],
 
 
 def make_walkable(folder: Path) -> list[Base]:
-    """Stores to damage; not yet the one with compacted topics, whose index stays damaged where all of its log is lost."""
+    """Stores to damage; not yet the one with compacted topics: its index stays damaged where all of the log is lost."""
     return [base for base in make_bases(folder) if not base.name.startswith("compaction")]
 
 

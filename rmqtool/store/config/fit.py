@@ -24,6 +24,7 @@ COMMIT_LOG, QUEUE, EXTENSION = "mappedFileSizeCommitLog", "mappedFileSizeConsume
 BATCH_QUEUE, TIMER_LOG = "mapperFileSizeBatchConsumeQueue", "mappedFileSizeTimerLog"
 SLOTS, ENTRIES = "maxHashSlotNum", "maxIndexNum"
 COMPACTED, COMPACTED_QUEUE = "compactionMappedFileSize", "compactionCqMappedFileSize"
+_WRITTEN_BY_LENGTH = ("commitlog", "consumequeue", BATCH_QUEUES)
 _AGREE = 2  # files of one length, of which it is certain that they were not cut short
 STOPS = "A broker with this configuration does not start on this store."
 _MISLEADS = (
@@ -244,13 +245,13 @@ def unfit(layout: StoreLayout) -> list[str]:
 def refuse_misfits(layout: StoreLayout) -> list[str]:
     """:func:`unfit`, where log and queues are not written by a length that no file of the store has.
 
-    An index is built again by the configured length, so it is only warned of.
+    An index, compaction logs and the timer's are built again by the configured length, so they are only warned of.
 
     Raises:
         Refused: the configuration sets such a length.
     """
     found = misfits(layout)
     for misfit in found:
-        if misfit.ours and misfit.sure and misfit.stops:
+        if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
             raise Refused(f"{layout.root}: {misfit.words(layout.conf)}")
     return [misfit.words(layout.conf) for misfit in found]
