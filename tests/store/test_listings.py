@@ -80,7 +80,7 @@ def test_each_directory_is_listed_once(command: str, release: str, store: Path) 
     assert len([path for path in queues if seen[str(path)] != 1]) <= 6
     assert len([path for path in store.glob("consumequeue/*") if seen[str(path)] != 1]) <= 6
     assert seen[str(store / "commitlog")] <= 8  # role and settings are looked at before the lock
-    assert seen[str(store / "index")] <= 4
+    assert seen[str(store / "index")] <= 8
     assert seen[str(store / "consumequeue")] <= 8  # which form queues have is a role, too
 
 
