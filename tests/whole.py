@@ -240,7 +240,7 @@ def expected_entries(layout: StoreLayout) -> Entries:
         if not isinstance(item, Found) or item.record.sys_flag & 12 in (4, 12):
             continue
         record = item.record
-        topic = record.topic.decode()
+        topic = record.topic.decode("utf-8", "replace")
         expected.setdefault((topic, record.queue_id), {})[record.queue_offset] = item.physical_offset
         properties = parse(record.properties)
         if layout.conf.flag("enableMultiDispatch", False) and MULTI_DISPATCH in properties:

@@ -103,7 +103,9 @@ def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
         if isinstance(item, Found) and item.record.sys_flag & 12 != _ROLLED_BACK:
             properties = parse(item.record.properties)
             for key in {*properties.get(KEYS, "").split(" "), properties.get(UNIQ_KEY, "")} - {""}:
-                found.setdefault((item.record.topic.decode(), key), set()).add(item.record.physical_offset)
+                found.setdefault((item.record.topic.decode("utf-8", "replace"), key), set()).add(
+                    item.record.physical_offset
+                )
     return found
 
 
