@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Refused
+from rmqtool.errors import CorruptFile, Refused
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.store.check import check_store
 from rmqtool.store.config.fit import misfits, unread
 from rmqtool.store.config.settings import Setting, nearest, settings_of
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.roles.table import COMMANDS, TAKING_OUT, heed
@@ -120,6 +121,19 @@ def test_an_index_of_another_length_is_built_again(golden_copy: Unpacked) -> Non
     assert any("maxIndexNum" in text for text in report.warnings)
     assert {path.stat().st_size for path in (store / "index").iterdir()} == {before.pop() + 2000}
     assert not codes(opened(store, sizes(maxIndexNum=str(goldens.about(CASE)["config"]["maxIndexNum"] + 100))))
+
+
+def test_a_log_of_one_file_is_not_cut_to_a_setting_that_is_too_small(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    (file,) = (store / "commitlog").iterdir()
+    settings = goldens.about("broker")["config"] | {"mappedFileSizeCommitLog": 65536}
+    layout = opened(store, "".join(f"{name}={value}\n" for name, value in settings.items()))
+    assert CommitLog(StoreLayout(str(store))).end()[0] > 65536
+    before = tree(store)
+    assert not recover(layout).loadOk
+    with pytest.raises((Refused, CorruptFile), match=file.name):
+        rebuild(layout, ["consumequeue"])
+    assert tree(store) == before
 
 
 def test_one_queue_file_that_is_too_long_is_no_fault_of_the_configuration(golden_copy: Unpacked) -> None:
