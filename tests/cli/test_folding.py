@@ -52,8 +52,8 @@ def test_a_command_stays_in_one_line(words: str, command: str | None, monkeypatc
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_errors_and_reports_at_a_terminal(columns: int, golden: Unpacked, golden_copy: Unpacked) -> None:
-    broken, cut = golden("short-last-file"), golden("size-field-negative")
+def test_errors_and_reports_at_a_terminal(columns: int, golden_copy: Unpacked) -> None:
+    broken, cut = golden_copy("short-last-file"), golden_copy("size-field-negative")
     for words in (
         ["append", broken, "/dev/null"],
         ["recover", broken, "--dry-run"],

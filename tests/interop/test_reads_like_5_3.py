@@ -24,7 +24,7 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
     queues = {(q.topic, q.queue_id): q for q in queues_of(layout) if q.max_offset}
     times, gets = [], []
     for (topic, queue_id), queue in queues.items():
-        low, high = queue.min_offset(log.min_offset, "5.3"), queue.max_offset
+        low, high = queue.min_offset(log.min_offset, V5_3), queue.max_offset
         stamps = set()
         for entry in queue.entries(low):
             found = log.read(entry.physical_offset)
