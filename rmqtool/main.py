@@ -35,7 +35,7 @@ def _prepare() -> None:
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
     if len(sys.argv) > 2:  # a command and something that it looks at
-        from rmqtool.cli.shell.bus_error import arm
+        from rmqtool.cli.startup.bus_error import arm
 
         arm(_last_line)
 
@@ -48,7 +48,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
     """
     from signal import SIG_DFL, SIGTERM, getsignal, signal
 
-    from rmqtool.cli.shell.writing import writes
+    from rmqtool.cli.writing import writes
 
     came: list[int] = []
 
@@ -64,12 +64,12 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
 
 def _shown(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
-    from rmqtool.cli.launch.showing import notes_below
+    from rmqtool.cli.startup.showing import notes_below
 
     with notes_below(argv):
         if not sys.stdout.isatty() and "--no-pager" not in argv:
             return _run(argv)
-        from rmqtool.cli.launch.paging import paged
+        from rmqtool.cli.startup.paging import paged
 
         with paged(argv) as left:
             return _run(left)
@@ -78,13 +78,13 @@ def _shown(argv: list[str]) -> int:
 def _say_stopped(argv: list[str]) -> None:
     """What was going on when Ctrl-C came, and what is left of it."""
     if "rmqtool.progress" in sys.modules:
-        from rmqtool.cli.launch.failing import stopped
+        from rmqtool.cli.startup.failing import stopped
 
         stopped(argv)
 
 
 def _last_line(words: str) -> str:
-    from rmqtool.cli.launch.failing import line
+    from rmqtool.cli.startup.failing import line
     from rmqtool.errors import UnreadableStore
 
     return line(UnreadableStore(words), sys.argv[1:])
@@ -101,7 +101,7 @@ def _fill_descriptors() -> None:
 
 def _unwritten(err: OSError) -> int:
     """The exit code of an error without a name: mostly of stdout, which takes no more."""
-    from rmqtool.cli.shell.writing import writes
+    from rmqtool.cli.writing import writes
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
@@ -116,7 +116,7 @@ def _unwritten(err: OSError) -> int:
         words = f"stdout: {words}"
         if changes:
             words += ": the command has done its work, but not all that it says of that could be written"
-    from rmqtool.cli.launch.failing import say
+    from rmqtool.cli.startup.failing import say
     from rmqtool.errors import OutputLost
 
     _stop_writing()
@@ -124,17 +124,17 @@ def _unwritten(err: OSError) -> int:
 
 
 def _stop_writing() -> None:
-    from rmqtool.cli.launch.failing import stop_writing
+    from rmqtool.cli.startup.failing import stop_writing
 
     stop_writing()
 
 
 def _complete() -> int:
-    from rmqtool.cli.launch.completing import command_word, complete
+    from rmqtool.cli.startup.completing import command_word, complete
 
     if complete():
         return 0
-    from rmqtool.cli.shell.app import run
+    from rmqtool.cli.framework.app import run
 
     return run([], {}, command_word())
 
@@ -145,12 +145,12 @@ def _run(argv: list[str]) -> int:
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     if argv == ["--help"]:
-        from rmqtool.cli.shell.help import TEXT
+        from rmqtool.cli.first_screen import TEXT
 
         sys.stdout.write(TEXT)
         return 0
-    from rmqtool.cli.launch.defaults import read
-    from rmqtool.cli.look import quick
+    from rmqtool.cli.startup import quick
+    from rmqtool.cli.startup.defaults import read
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore
 
     error: RmqError
@@ -160,7 +160,7 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
-        from rmqtool.cli.shell.app import run
+        from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)
     except RmqError as err:
@@ -171,7 +171,7 @@ def _run(argv: list[str]) -> int:
         error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
     except MemoryError as err:
         error = OutOfMemory(f"out of memory: {err}" if str(err) else "out of memory")
-    from rmqtool.cli.launch.failing import say
+    from rmqtool.cli.startup.failing import say
 
     return say(error, argv)
 

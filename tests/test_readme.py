@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli.live.access import credentials
-from rmqtool.cli.shell.manual import Topic
+from rmqtool.cli.man.manual import Topic
 from rmqtool.remoting.signing import Credentials
 from tests import readme
 from tests.cli.test_help import ALL, check_example

@@ -1,12 +1,12 @@
-"""Write ``rmqtool/cli/launch/option_names.py``: ``python -m tests.cli.option_names``."""
+"""Write ``rmqtool/cli/startup/option_names.py``: ``python -m tests.cli.option_names``."""
 
 import textwrap
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
-from rmqtool.cli.launch.completing import CHOICES
-from rmqtool.cli.launch.defaults import OPTIONS
+from rmqtool.cli.startup.completing import CHOICES
+from rmqtool.cli.startup.defaults import OPTIONS
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.launch import completing
-from rmqtool.cli.launch.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
-from rmqtool.cli.shell.app import MODULES
-from rmqtool.cli.shell.manual import Topic
+from rmqtool.cli.framework.app import MODULES
+from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.startup import completing
+from rmqtool.cli.startup.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
 from rmqtool.store.check.codes.all import CODES
 from tests.cli import option_names
 from tests.cli.running import RMQTOOL, ROOT, Result, process

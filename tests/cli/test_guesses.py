@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rmqtool.cli.form.guesses import _MEANT, _OF_GROUP
-from rmqtool.cli.shell import app
+from rmqtool.cli.framework import app
+from rmqtool.cli.framework.guesses import _MEANT, _OF_GROUP
 from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
 

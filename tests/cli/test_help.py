@@ -10,9 +10,9 @@ import pytest
 import typer.main
 
 from rmqtool import errors
-from rmqtool.cli.shell import app
-from rmqtool.cli.shell.help import TEXT
-from rmqtool.cli.shell.writing import WRITING
+from rmqtool.cli.first_screen import TEXT
+from rmqtool.cli.framework import app
+from rmqtool.cli.writing import WRITING
 from tests.cli.running import process, rmqtool
 
 

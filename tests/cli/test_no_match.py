@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.shell.app import MODULES
+from rmqtool.cli.framework.app import MODULES
 from tests.cli.running import rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
@@ -97,7 +97,7 @@ def test_the_line_names_what_was_asked_for(golden: Unpacked) -> None:
 
 
 def test_a_name_with_brackets_matches_itself(golden: Unpacked) -> None:
-    from rmqtool.cli.shell.choice import matches
+    from rmqtool.cli.framework.choice import matches
 
     assert matches("a[1]", ["a[1]"])
     assert matches("a1", ["a[1]"])

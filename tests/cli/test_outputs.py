@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.shell.writing import WRITING
+from rmqtool.cli.writing import WRITING
 from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
 from tests.cli.test_help import commands

@@ -8,8 +8,8 @@ import typer.main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqtool.cli.look import quick
-from rmqtool.cli.shell import app
+from rmqtool.cli.framework import app
+from rmqtool.cli.startup import quick
 from tests import goldens
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked

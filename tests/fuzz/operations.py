@@ -24,11 +24,11 @@ from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import Tally
-from rmqtool.cli.look import run_files, run_query
-from rmqtool.cli.look.run_check import run_check
+from rmqtool.cli.read import run_files, run_query
+from rmqtool.cli.read.run_check import run_check
+from rmqtool.cli.render.messages import message_writer, write_messages
+from rmqtool.cli.render.output import dump_json
 from rmqtool.cli.repair.run_salvage import write_ndjson
-from rmqtool.cli.shell.message_rows import message_writer, write_messages
-from rmqtool.cli.shell.output import dump_json
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.compacted import get_compacted, latest

@@ -23,8 +23,8 @@ import typer
 
 import formats
 import rmqtool
-from rmqtool.cli.shell.app import MODULES
-from rmqtool.cli.shell.options import Output
+from rmqtool.cli.framework.app import MODULES
+from rmqtool.cli.framework.options import Output
 from tests.store.crashes import STEPS
 
 STEPPED: list[tuple[Any, str]] = [(os, name) for name in STEPS]

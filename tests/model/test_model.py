@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.shell.writing import WRITING
+from rmqtool.cli.writing import WRITING
 from tests.amounts import some
 from tests.interop.engine import VERSIONS, Engine, available
 from tests.model.covered import NOT_TAKEN, STEPS

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     LimitOption,
     Output,
@@ -17,6 +16,7 @@ from rmqtool.cli.shell.options import (
     TopicOption,
     UntilOption,
 )
+from rmqtool.cli.read.run_query import need_messages
 
 delay = group("delay", "Look at delayed messages (list, due).")
 AtOption = Annotated[
@@ -46,8 +46,8 @@ def delay_list(
 
     The table of levels is the broker's default, or that of --broker-conf (messageDelayLevel).
     """
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.times import parse_time
     from rmqtool.services.waiting.delay import DelayLevel, Delays
     from rmqtool.services.waiting.timers import Timers
 
@@ -88,9 +88,9 @@ def delay_due(
     from collections.abc import Iterable
     from itertools import chain
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.times import parse_time
     from rmqtool.services.waiting.delay import DelayedMessage, Delays
     from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers
     from rmqtool.services.waiting.timers import Timers

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log, open_store
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import (
     BackupOption,
     BakOption,
     BrokerConfOption,
@@ -22,6 +21,7 @@ from rmqtool.cli.shell.options import (
     TopicOption,
     YesOption,
 )
+from rmqtool.cli.read.run_query import need_log, open_store
 
 group_command = group(
     "group", "Look at consumer groups and set their offsets (list, lag, inflight, offsets, reset, clone, diff)."
@@ -62,7 +62,7 @@ def group_list(
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     from rmqtool.cli.consumers.run_group import columns
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupInfo, Groups
 
     warn = Warnings()
@@ -95,9 +95,9 @@ def group_lag(
     no offset is as it was asked for.
     """
     from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
@@ -146,8 +146,8 @@ def group_inflight(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.popped import InFlight, Popped
 
     warn = Warnings()
@@ -183,9 +183,9 @@ def group_offsets(
     Exit code 1: no offset is as it was asked for.
     """
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import Column, write_all, writer
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.output import Column, write_all, writer
+    from rmqtool.cli.render.rows import Warnings
 
     warn = Warnings()
     rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
@@ -318,9 +318,9 @@ def group_diff(
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
     from rmqtool.cli.consumers.run_group import differences
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.read.run_query import need_log
 
 rebalance = group("rebalance", "Tell which consumer gets which queue (plan).")
 
@@ -64,8 +64,8 @@ def rebalance_plan(
     Exit code 1: a queue has no consumer, or several, or the topic has no queues.
     """
     from rmqtool.cli.consumers.run_rebalance import run_plan
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.rules.rebalance import Assignment
 
     warn = Warnings()

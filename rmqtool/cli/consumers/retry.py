@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
     BrokerConfOption,
@@ -22,6 +21,7 @@ from rmqtool.cli.shell.options import (
     UntilOption,
     YesOption,
 )
+from rmqtool.cli.read.run_query import need_messages
 
 retry = group("retry", "Look at messages that consumers gave back (list).")
 dlq = group("dlq", "Look at dead letters and give them back (list, export, requeue).")
@@ -73,8 +73,8 @@ def retry_list(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import Retries, RetryInfo
 
     warn = Warnings()
@@ -108,8 +108,8 @@ def dlq_list(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import DeadLetter, Retries
 
     warn = Warnings()
@@ -147,10 +147,10 @@ def dlq_export(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice, limited
-    from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
-    from rmqtool.cli.shell.output import Column, write_all, writer
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.framework.choice import Choice, limited
+    from rmqtool.cli.render.messages import MESSAGE_COLUMNS
+    from rmqtool.cli.render.output import Column, write_all, writer
+    from rmqtool.cli.render.rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
     from rmqtool.services.waiting.retry import Retries
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
-from rmqtool.cli.shell.choice import matches
-from rmqtool.cli.shell.show_rows import names_of
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.render.rows import names_of
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, Groups, LagSum, OffsetChange, compare
 from rmqtool.services.lookup.configs import Warn, group_offsets

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqtool.cli.shell.output import confirm, note, write_object
-from rmqtool.cli.shell.show_rows import write_rows
-from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.render.output import confirm, note, write_object
+from rmqtool.cli.render.rows import write_rows
+from rmqtool.cli.render.times import parse_time
 from rmqtool.errors import BadValue, Refused
 from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.consumers import offset_plan

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
     LimitOption,
@@ -18,6 +17,7 @@ from rmqtool.cli.shell.options import (
     TopicOption,
     UntilOption,
 )
+from rmqtool.cli.read.run_query import need_messages
 
 transaction = group("transaction", "Look at transactions: half messages and what ended them (list, show).")
 
@@ -62,8 +62,8 @@ def transaction_list(
     again. --group is the producers' group, --topic where the messages are meant to go. Exit code 1:
     nothing is as it was asked for.
     """
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
@@ -96,9 +96,9 @@ def transaction_show(
 
     Exit code 1: there is no such transaction.
     """
-    from rmqtool.cli.look.show_trace import write_transaction
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.read.show_trace import write_transaction
+    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.rows import Warnings
     from rmqtool.services.waiting.half_messages import Transactions
 
     warn = Warnings()

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     AcceptLossOption,
     BackupOption,
     BrokerConfOption,
@@ -17,6 +16,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.cli.read.run_query import need_log
 from rmqtool.words import counted
 
 
@@ -55,8 +55,8 @@ def clean(
     """
     from dataclasses import replace
 
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
-    from rmqtool.cli.shell.parts import PARTS
+    from rmqtool.cli.render.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.cli.render.parts import PARTS
     from rmqtool.errors import Refused
     from rmqtool.services.consumers.unread import Unread, unread_below
     from rmqtool.store.repair.expiry import CleanReport

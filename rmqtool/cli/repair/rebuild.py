@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log, open_store
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -17,6 +16,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.cli.read.run_query import need_log, open_store
 
 
 class Target(StrEnum):
@@ -69,8 +69,8 @@ def rebuild(
     files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
     which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
     """
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
-    from rmqtool.cli.shell.parts import PARTS
+    from rmqtool.cli.render.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.cli.render.parts import PARTS
     from rmqtool.errors import Refused
     from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
     from rmqtool.store.repair.rebuild import rebuild as run

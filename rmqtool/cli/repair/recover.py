@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     AcceptLossOption,
     BackupOption,
@@ -19,7 +18,8 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
-from rmqtool.cli.shell.releases import chosen_release
+from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.read.run_query import need_log
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -64,8 +64,8 @@ def recover(
     """
     import shlex
 
+    from rmqtool.cli.render.output import confirm, note
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.cli.shell.output import confirm, note
     from rmqtool.errors import Refused, UnreadableStore
     from rmqtool.store.disk.lock import holder
     from rmqtool.store.layout.version import has_rocksdb_queues

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import open_store
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.read.run_query import open_store
 
 
 class Form(StrEnum):

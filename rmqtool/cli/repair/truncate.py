@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
@@ -17,6 +16,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.cli.read.run_query import need_log
 
 
 @command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -37,8 +37,8 @@ def truncate(
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
     their queue are named by check, and clamped by rebuild config.
     """
+    from rmqtool.cli.render.output import confirm
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.cli.shell.output import confirm
     from rmqtool.errors import Refused
     from rmqtool.store.recovery.command import truncate as run
 

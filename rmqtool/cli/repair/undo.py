@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import open_store
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -16,6 +15,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.cli.read.run_query import open_store
 
 if TYPE_CHECKING:
     from rmqtool.store.changes.places import Places
@@ -53,7 +53,7 @@ def undo(
     This works for an interrupted command too, and only while the store is as that command left it. Exit code 0: done;
     1: there is nothing to undo, or a dry run found that files have changed since.
     """
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import BadValue, Refused
     from rmqtool.store.changes import undo as engine
     from rmqtool.store.changes.places import Places, named_outside
@@ -93,7 +93,7 @@ def undo(
 
 
 def _forget(root: "Places", backup: str | None, *, yes: bool) -> int:
-    from rmqtool.cli.shell.output import confirm, note
+    from rmqtool.cli.render.output import confirm, note
     from rmqtool.errors import Refused
     from rmqtool.store.changes.pending import pending_runs
     from rmqtool.store.changes.undo import give_up

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Output, OutputOption, TlsOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import Output, OutputOption, TlsOption
 
 
 @command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")

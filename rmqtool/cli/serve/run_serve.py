@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.render.progress import showing
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
-from rmqtool.cli.shell.progress import showing
-from rmqtool.cli.shell.releases import chosen_release
-from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.remoting.tls import PLAIN, server_tls
 from rmqtool.rules.releases import NEWEST

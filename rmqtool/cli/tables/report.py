@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
     LimitOption,

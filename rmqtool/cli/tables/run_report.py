@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.sql.native import is_small, native_rows
 from rmqtool.analytics.sql.ready import READY
-from rmqtool.cli.shell.choice import limited, matches, no_match
-from rmqtool.cli.shell.output import PEOPLE, Column, write_all, writer
-from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.framework.choice import limited, matches, no_match
+from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.tables.asked import plain_row, request, say
 
 _WIDTH = 20  # cells of the longest bar

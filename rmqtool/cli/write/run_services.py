@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.cli.shell.output import confirm, note
-from rmqtool.cli.shell.show_rows import Warnings, write_rows
-from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.render.output import confirm, note
+from rmqtool.cli.render.rows import Warnings, write_rows
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_decide import Command, decider
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.opened.engine import Store
@@ -137,7 +137,7 @@ def run_requeue(
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
     warn = Warnings()
     if dry_run or not yes:
-        from rmqtool.cli.look.run_query import need_messages, open_store
+        from rmqtool.cli.read.run_query import need_messages, open_store
         from rmqtool.store.roles.table import heed
 
         for text in heed(open_store(path, broker_conf), "dlq requeue") if dry_run else ():

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     AclOption,
     BrokerConfOption,
     DryRunOption,
@@ -23,6 +22,7 @@ from rmqtool.cli.shell.options import (
     TopicOption,
     UntilOption,
 )
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 
 
 @command("replay", "rmqtool replay store --namesrv 127.0.0.1:9876 --topic Orders --since -1h --rate 500", progress=True)

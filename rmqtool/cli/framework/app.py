@@ -1,0 +1,310 @@
+"""The Typer application: groups, exit codes, help."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
+from rmqtool.cli.framework.plain_values import convert_plainly
+from rmqtool.cli.render.output import PEOPLE, TABLES
+
+# newer releases of Typer have a Click of their own
+_ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
+_NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # words that may be given as options
+_NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
+
+
+# word of the command line: module that registers it, so that a run loads one of them
+MODULES = {
+    "append": "write.append",
+    "check": "read.check",
+    "checkpoint": "read.inspect",
+    "clean": "repair.clean",
+    "commitlog": "read.files",
+    "config": "read.inspect",
+    "consume": "live.consume",
+    "consumequeue": "read.files",
+    "delay": "consumers.delay",
+    "dlq": "consumers.retry",
+    "dispatch": "repair.truncate",
+    "dump-to-parquet": "tables.dump",
+    "warm-up": "tables.warm_up",
+    "explain": "read.check",
+    "export": "repair.export",
+    "group": "consumers.group",
+    "import": "write.import_",
+    "index": "read.files",
+    "info": "read.inspect",
+    "init": "repair.init",
+    "manual": "man.manual",
+    "mirror": "live.copying.mirror",
+    "namesrv": "serve.namesrv",
+    "offsets": "read.inspect",
+    "query-id": "read.query",
+    "query-key": "read.query",
+    "query-offset": "read.query",
+    "query-time": "read.query",
+    "rebalance": "consumers.rebalance",
+    "rebuild": "repair.rebuild",
+    "recover": "repair.recover",
+    "replay": "live.copying.replay",
+    "report": "tables.report",
+    "retry": "consumers.retry",
+    "run": "write.run",
+    "salvage": "repair.salvage",
+    "send": "live.send",
+    "serve": "serve.serve",
+    "sql": "tables.sql",
+    "topic": "read.topic",
+    "trace": "read.trace",
+    "transaction": "consumers.transaction",
+    "truncate": "repair.truncate",
+    "undo": "repair.undo",
+}
+
+
+_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.startup.defaults reads them
+
+
+class Group(TyperGroup):
+    """A word with commands behind it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_plainly(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class RootGroup(Group):
+    """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
+
+    def get_help(self, ctx: Any) -> str:
+        return TEXT.rstrip("\n")
+
+
+class _Escaped(Exception):
+    """An OSError on its way past Click."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Command(TyperCommand):
+    """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = [re.sub(r"[{}]", "", piece).replace("." * 6, "...") for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub(r"^\[(\[.*\])\]$", r"\1", piece) for piece in pieces]  # its name has brackets already
+
+    def get_help(self, ctx: Any) -> str:
+        # an argument has its name, and no type of Python's
+        text = _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
+        return "\n".join(line.rstrip() for line in text.split("\n"))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.default_map = _defaults
+        convert_plainly(self.get_params(ctx))
+        options = [p for p in self.params if p.param_type_name == "option"]
+        takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
+        args = self._with_named_arguments(args, takes_value)
+        last, is_value = -1, False
+        for at, word in enumerate(args):
+            if is_value:
+                is_value = False
+            elif word == "--":
+                return super().parse_args(ctx, args)
+            elif not word.startswith("-") or _NEGATIVE.fullmatch(word):
+                last = at
+            else:
+                is_value = word in takes_value
+        if last >= 0 and args[last].startswith("-"):
+            args = [*args[:last], *args[last + 1 :], "--", args[last]]
+        return super().parse_args(ctx, args)
+
+    def _with_named_arguments(self, args: list[str], takes_value: set[str]) -> list[str]:
+        """``--topic TOPIC`` and ``--group GROUP`` of a command that takes it as a word: at the place of that word."""
+        metavars = [p.metavar for p in self.params if p.param_type_name == "argument"]
+        for metavar, names in _NAMED.items():
+            if metavar not in metavars or takes_value & set(names):
+                continue
+            words, at, value, count = list(args), 0, None, 0
+            place: int | None = None  # of the word before which the value belongs
+            while at < len(words) and words[at] != "--":
+                name, equals, rest = words[at].partition("=")
+                if name in names and (equals or at + 1 < len(words)):
+                    value = rest if equals else words[at + 1]
+                    del words[at : at + (1 if equals else 2)]
+                    continue
+                if words[at] in takes_value:
+                    at += 1
+                elif not words[at].startswith("-"):
+                    if count == metavars.index(metavar):
+                        place = at
+                    count += 1
+                at += 1
+            if value is not None:
+                place = at if place is None else place
+                args = [*words[:place], value, *words[place:]]
+        return args
+
+
+app = typer.Typer(
+    name="rmqtool", cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(VERSION_TEXT + "\n")
+        raise typer.Exit
+
+
+@app.callback(context_settings=SETTINGS)
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Inspect, query, recover and export Apache RocketMQ store directories, without a broker."""
+
+
+def group(name: str, text: str) -> Callable[..., Any]:
+    """A sub-application, whose commands are registered with the returned decorator factory."""
+    sub = typer.Typer(cls=Group, no_args_is_help=True, help=text, rich_markup_mode=None)
+    app.add_typer(sub, name=name)
+    return sub.command
+
+
+def command(
+    name: str,
+    example: str,
+    decorate: Callable[..., Any] = app.command,
+    *,
+    short: str | None = None,
+    progress: bool = False,
+    tables: Sequence[str] = (),
+) -> Callable[..., Any]:
+    """Register a command. Every one has an example at the end of its help, and returns its exit code.
+
+    Args:
+        short: its line in the list of its group, where the first line of its help is too long.
+        progress: it may take long, and shows how far it is.
+        tables: names of the tables of its report, the one first that CSV has where none is asked for.
+    """
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        from functools import wraps
+        from inspect import Parameter, signature
+
+        from rmqtool.cli.framework.options import (
+            SELECTED,
+            ColumnsOption,
+            Progress,
+            ProgressOption,
+            TableOption,
+            WideOption,
+            ZoneOption,
+        )
+        from rmqtool.cli.framework.privacy import as_private_as
+        from rmqtool.cli.render.times import use_zone
+
+        @wraps(function)
+        def run_command(
+            *args: Any, tz: str | None = None, columns: str | None = None, wide: bool = False, **kwargs: Any
+        ) -> None:
+            for name in too:  # a word where others have an option
+                word = kwargs.pop(f"{name}_word")
+                kwargs[name] = kwargs[name] if word is None else [*(kwargs[name] or ()), word]
+            use_zone(tz)
+            TABLES.ask(columns, wide=wide)
+            if tables:
+                _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
+            shown = kwargs.pop("progress").value if progress else "none"
+            try:
+                with as_private_as(kwargs.get("store", "")), _showing(shown, kwargs.get("output")):
+                    code = function(*args, **kwargs)
+            except OSError as err:
+                raise _Escaped(err) from err  # Click has its own idea of a broken pipe
+            TABLES.tell()
+            raise typer.Exit(code)
+
+        own = signature(function)
+        too = {
+            name: argument
+            for option, argument in SELECTED
+            for name, parameter in own.parameters.items()
+            if parameter.annotation == option and "out" not in own.parameters  # which must not be guessed
+        }
+        more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
+        more |= {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
+        if "output" in own.parameters:
+            more |= {"columns": ColumnsOption, "wide": WideOption}
+        if tables:
+            more["table"] = TableOption
+        if progress:
+            more["progress"] = ProgressOption
+        defaults = {"wide": False, "progress": Progress.auto}
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=option)
+            for name, option in more.items()
+        ]
+        run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+        run_command.__annotations__ = {**function.__annotations__, **more}
+        decorate(name, cls=Command, short_help=short, epilog=f"Example: {example}", context_settings=SETTINGS)(
+            run_command
+        )
+        return run_command
+
+    return register
+
+
+def _ask_for_table(name: str | None, tables: Sequence[str], output: str) -> None:
+    if name is not None or output == "csv":
+        from rmqtool.cli.render.parts import PARTS
+
+        PARTS.ask(name, tables, output)
+
+
+def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
+    """Progress of what runs inside; a table comes when all is done, other rows as they are found."""
+    if form == "none":
+        return nullcontext()
+    from rmqtool.cli.render.progress import showing
+
+    return showing(form, streams=output not in (None, *PEOPLE))
+
+
+def load(word: str | None = None) -> None:
+    """Register the command of a word; all of them where that is none."""
+    from importlib import import_module
+
+    for module in [MODULES[word]] if word in MODULES else dict.fromkeys(MODULES.values()):
+        import_module(f"rmqtool.cli.{module}")
+
+
+def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> int:
+    """Run a command line; the exit code.
+
+    Args:
+        defaults: the user's own, for parameters that the command has.
+        word: the command where it is not the first word of the line.
+    """
+    _defaults.clear()
+    _defaults.update(defaults)
+    load(argv[0] if argv else word)
+    try:
+        code = app(argv, prog_name="rmqtool", standalone_mode=False)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except _Escaped as escaped:
+        raise escaped.error from None
+    except _ClickException as error:
+        from rmqtool.cli.framework.usage import tell
+
+        return tell(error, next((word for word in argv[:1] if word in MODULES), None))
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,68 @@
+"""Long output on a terminal goes through a pager, as git's does."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from rmqtool.cli.startup.showing import shows
+
+_NO_PAGER = "--no-pager"
+
+
+class _Terminal(io.TextIOWrapper):
+    """What is written to the pager is for the terminal that the pager writes to."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def paged(argv: list[str]) -> Iterator[list[str]]:
+    """Show what is written to stdout in ``PAGER``, else in ``less``, where it is a terminal and the command shows.
+
+    ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off. Where no pager can be started there is none. The
+    context is the command line without ``--no-pager``.
+    """
+    own, dashes, rest = argv, [], []
+    if "--" in argv:
+        at = argv.index("--")
+        own, dashes, rest = argv[:at], ["--"], argv[at + 1 :]
+    words = [word for word in own if word != _NO_PAGER]
+    left = [*words, *dashes, *rest]
+    pager = _start() if len(words) == len(own) and _shows(words) else None
+    if pager is None:
+        yield left
+        return
+    assert pager.stdin is not None
+    terminal, sys.stdout = sys.stdout, _Terminal(pager.stdin, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield left
+        sys.stdout.flush()
+    finally:
+        stream, sys.stdout = sys.stdout, terminal
+        with suppress(OSError):  # its user has seen enough
+            stream.close()
+        with suppress(ValueError):  # not in a thread: tests
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key of the pager's from now on
+        pager.wait()
+
+
+def _shows(words: list[str]) -> bool:
+    return shows(words) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
+
+
+def _start() -> "subprocess.Popen[bytes] | None":
+    """The pager; None where none is wanted or can be had."""
+    from shutil import which
+
+    command = os.environ.get("PAGER", "less")
+    if not command.strip() or command.strip() == "cat" or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    if which(command.split()[0]) is None:
+        return None
+    # as git has it: end where all fits on a screen, pass colours on, leave the text where it is
+    return subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", **os.environ})
