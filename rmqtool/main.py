@@ -48,7 +48,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
     """
     from signal import SIG_DFL, SIGTERM, getsignal, signal
 
-    from rmqtool.cli.writing import writes
+    from rmqtool.cli.commands import find_command
 
     came: list[int] = []
 
@@ -56,21 +56,20 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
         came.append(number)
         raise KeyboardInterrupt
 
-    changes = writes([word for word in argv if word != "--dry-run"]) and argv[0] not in ("salvage", "export")
-    if not changes and getsignal(SIGTERM) is SIG_DFL:
+    command = find_command(argv)
+    ends_well = command is not None and command.writes and not command.discards
+    if not ends_well and getsignal(SIGTERM) is SIG_DFL:
         signal(SIGTERM, take)
     return came
 
 
 def _shown(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
-    from rmqtool.cli.startup.showing import notes_below
+    from rmqtool.cli.startup.paging import notes_below, paged
 
     with notes_below(argv):
         if not sys.stdout.isatty() and "--no-pager" not in argv:
             return _run(argv)
-        from rmqtool.cli.startup.paging import paged
-
         with paged(argv) as left:
             return _run(left)
 
@@ -101,7 +100,7 @@ def _fill_descriptors() -> None:
 
 def _unwritten(err: OSError) -> int:
     """The exit code of an error without a name: mostly of stdout, which takes no more."""
-    from rmqtool.cli.writing import writes
+    from rmqtool.cli.commands import writes
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
@@ -130,13 +129,14 @@ def _stop_writing() -> None:
 
 
 def _complete() -> int:
-    from rmqtool.cli.startup.completing import command_word, complete
+    from rmqtool.cli.startup.completing import complete
 
     if complete():
         return 0
-    from rmqtool.cli.framework.app import run
+    from rmqtool.cli.framework.app import load, run
 
-    return run([], {}, command_word())
+    load()
+    return run([], {})
 
 
 def _run(argv: list[str]) -> int:

@@ -5,13 +5,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.startup.completing import CHOICES
 from rmqtool.cli.startup.defaults import OPTIONS
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
-PATH: Path = ROOT / "rmqtool" / "cli" / "launch" / "option_names.py"
+PATH: Path = ROOT / "rmqtool" / "cli" / "startup" / "option_names.py"
 HEAD = '''\
 """Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 
@@ -30,19 +31,24 @@ def choices(parameter: Any) -> list[str]:
     return [member.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for member in kind]
 
 
+def kind_of(name: str) -> str:
+    """What the table calls the argument of a command that takes a few words."""
+    return next(kind for kind in COMMANDS[name].arguments if kind in ("page", "part..."))
+
+
 def text() -> str:
     """What the module holds, by the commands themselves."""
     lines, values = [], []
     for name, command in sorted(commands().items()):
         names = [
-            option
+            option if parameter.is_flag else f"{option}="
             for parameter in command.params
             if parameter.param_type_name == "option" and not parameter.hidden
             for option in parameter.opts
         ]
         for parameter in command.params:
             if (found := choices(parameter)) and not parameter.hidden:
-                known = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar.strip("[].")]
+                known = parameter.opts if parameter.param_type_name == "option" else [kind_of(name)]
                 said = [f"{name} {one}: {' '.join(found)}" for one in known if one not in CHOICES]
                 for line in said:
                     values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.framework.app import MODULES
+from rmqtool.cli.commands import COMMANDS
 from tests.cli.running import rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
@@ -28,7 +28,7 @@ OTHERS = {
     "commitlog hexdump",
     "topic latest",
 }
-LIVE = {name for name, module in MODULES.items() if module.startswith("live.")}
+LIVE = {name for name, command in COMMANDS.items() if command.module.startswith("live.")}
 
 
 def selecting() -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Call:
 
 def parameters(command: str) -> dict[str, object]:
     """Option name to option of a command, as Typer has it."""
-    rmqtool("--version")  # registers the commands
+    app.load()
     group = typer.main.get_command(app.app)
     return {name: option for option in group.commands[command].params for name in option.opts}  # type: ignore[attr-defined]
 

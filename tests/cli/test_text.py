@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.cli.render.table import Column, TableWriter
 from rmqtool.cli.render.text import broken, note, width_of
-from rmqtool.cli.startup.showing import notes_below
+from rmqtool.cli.startup.paging import notes_below
 from tests.cli.running import process, rmqtool
 from tests.cli.screens import USED
 from tests.cli.terminal import at_terminal, plain

@@ -23,7 +23,7 @@ import typer
 
 import formats
 import rmqtool
-from rmqtool.cli.framework.app import MODULES
+from rmqtool.cli.commands import COMMANDS as TABLE
 from rmqtool.cli.framework.options import Output
 from tests.store.crashes import STEPS
 
@@ -233,7 +233,7 @@ def _talk(
 
 def _preload() -> None:
     """All that commands need, before the first fork. What registers them is left: each line builds only its own."""
-    registering = {f"rmqtool.cli.{name}" for name in MODULES.values()}
+    registering = {f"rmqtool.cli.{command.module}" for command in TABLE.values()}
     for package in (formats, rmqtool):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.startswith(_NOT_LOADED) and found.name not in registering:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     LimitOption,
@@ -18,7 +18,6 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.read.run_query import need_messages
 
-delay = group("delay", "Look at delayed messages (list, due).")
 AtOption = Annotated[
     str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
 ]
@@ -29,12 +28,7 @@ _LEVEL_NAMES = (
 )  # fmt: skip
 
 
-@command(
-    "list",
-    "rmqtool delay list store --at 2026-11-20T22:00:00Z",
-    delay,
-    short="Show each delay level, and what waits in it.",
-)
+@command("delay list", "rmqtool delay list store --at 2026-11-20T22:00:00Z")
 def delay_list(
     store: StoreDir,
     at: AtOption = "now",
@@ -60,12 +54,7 @@ def delay_list(
     return warn.tell()
 
 
-@command(
-    "due",
-    "rmqtool delay due store --level 18 --all",
-    delay,
-    short="List the messages that a broker would deliver at once.",
-)
+@command("delay due", "rmqtool delay due store --level 18 --all")
 def delay_due(
     store: StoreDir,
     at: AtOption = "now",

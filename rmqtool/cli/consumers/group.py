@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     BackupOption,
     BakOption,
@@ -23,9 +23,6 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.read.run_query import need_log, open_store
 
-group_command = group(
-    "group", "Look at consumer groups and set their offsets (list, lag, inflight, offsets, reset, clone, diff)."
-)
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
     str | None,
@@ -49,12 +46,7 @@ class By(StrEnum):
     group = "group"
 
 
-@command(
-    "list",
-    "rmqtool group list store --output json",
-    group_command,
-    short="List groups: topics, lag, retries, dead letters.",
-)
+@command("group list", "rmqtool group list store --output json")
 def group_list(
     store: StoreDir,
     output: OutputOption = Output.text,
@@ -71,9 +63,7 @@ def group_list(
     return warn.tell()
 
 
-@command(
-    "lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command, short="Show how far groups are behind."
-)
+@command("group lag", "rmqtool group lag store --group 'lab-*' --by topic")
 def group_lag(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -124,12 +114,7 @@ def group_lag(
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
 
-@command(
-    "inflight",
-    "rmqtool group inflight store --group billing",
-    group_command,
-    short="List messages that POP consumers hold.",
-)
+@command("group inflight", "rmqtool group inflight store --group billing")
 def group_inflight(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -161,12 +146,7 @@ def group_inflight(
     return choice.ends(warn.tell())
 
 
-@command(
-    "offsets",
-    "rmqtool group offsets store --group lab-consumer --output csv",
-    group_command,
-    short="List offsets as they are stored.",
-)
+@command("group offsets", "rmqtool group offsets store --group lab-consumer --output csv")
 def group_offsets(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -194,12 +174,7 @@ def group_offsets(
     return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
 
 
-@command(
-    "reset",
-    "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run",
-    group_command,
-    short="Set the offsets of a group (writes).",
-)
+@command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
 def group_reset(
     store: StoreDir,
     consumer_group: GroupArgument,
@@ -250,12 +225,7 @@ def group_reset(
     )  # fmt: skip
 
 
-@command(
-    "clone",
-    "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run",
-    group_command,
-    short="Give a group the offsets of another (writes).",
-)
+@command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
 def group_clone(
     store: StoreDir,
     source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
@@ -292,12 +262,7 @@ def group_clone(
     )  # fmt: skip
 
 
-@command(
-    "diff",
-    "rmqtool group diff store /backup/store --group lab-consumer",
-    group_command,
-    short="Compare the offsets of two stores or snapshots.",
-)
+@command("group diff", "rmqtool group diff store /backup/store --group lab-consumer")
 def group_diff(
     store: StoreDir,
     other: Annotated[

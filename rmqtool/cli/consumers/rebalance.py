@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
 from rmqtool.cli.read.run_query import need_log
-
-rebalance = group("rebalance", "Tell which consumer gets which queue (plan).")
 
 
 class StrategyName(StrEnum):
@@ -25,12 +23,7 @@ class StrategyName(StrEnum):
 _STRATEGIES = ", ".join(StrategyName)
 
 
-@command(
-    "plan",
-    "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1",
-    rebalance,
-    short="Tell which consumer of a group gets which queue.",
-)
+@command("rebalance plan", "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1")
 def rebalance_plan(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose read queues are divided.")],

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -22,9 +22,6 @@ from rmqtool.cli.framework.options import (
     YesOption,
 )
 from rmqtool.cli.read.run_query import need_messages
-
-retry = group("retry", "Look at messages that consumers gave back (list).")
-dlq = group("dlq", "Look at dead letters and give them back (list, export, requeue).")
 
 
 class State(StrEnum):
@@ -43,12 +40,7 @@ def _by_name(groups: list[str] | None) -> list[str] | None:
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 
-@command(
-    "list",
-    "rmqtool retry list store --group lab-consumer --state waiting",
-    retry,
-    short="List what consumer groups gave back.",
-)
+@command("retry list", "rmqtool retry list store --group lab-consumer --state waiting")
 def retry_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -90,7 +82,7 @@ def retry_list(
     return choice.ends(warn.tell())
 
 
-@command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq, short="List dead letters.")
+@command("dlq list", "rmqtool dlq list store --group lab-consumer --output csv")
 def dlq_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -124,12 +116,7 @@ def dlq_list(
     return choice.ends(warn.tell())
 
 
-@command(
-    "export",
-    "rmqtool dlq export store --group lab-consumer --body base64",
-    dlq,
-    short="Write dead letters as whole messages.",
-)
+@command("dlq export", "rmqtool dlq export store --group lab-consumer --body base64")
 def dlq_export(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -174,10 +161,8 @@ def dlq_export(
 
 
 @command(
-    "requeue",
+    "dlq requeue",
     "rmqtool dlq requeue store lab-consumer --id FD0000000000000000000000000000020FB630946E09664343CD0000",
-    dlq,
-    short="Give dead letters back to their group or topic (writes).",
 )
 def dlq_requeue(
     store: StoreDir,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
@@ -19,8 +19,6 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.read.run_query import need_messages
 
-transaction = group("transaction", "Look at transactions: half messages and what ended them (list, show).")
-
 
 class State(StrEnum):
     """What has become of a transaction."""
@@ -32,12 +30,7 @@ class State(StrEnum):
     passed = "passed"
 
 
-@command(
-    "list",
-    "rmqtool transaction list store --state pending --state given-up",
-    transaction,
-    short="List transactions with their state.",
-)
+@command("transaction list", "rmqtool transaction list store --state pending --state given-up")
 def transaction_list(
     store: StoreDir,
     state: Annotated[
@@ -78,12 +71,7 @@ def transaction_list(
     return choice.ends(warn.tell())
 
 
-@command(
-    "show",
-    "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED",
-    transaction,
-    short="Show one transaction: message, checks, end.",
-)
+@command("transaction show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED")
 def transaction_show(
     store: StoreDir,
     message_id: Annotated[

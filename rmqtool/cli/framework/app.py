@@ -4,11 +4,14 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rmqtool.cli import commands
+from rmqtool.cli.commands import COMMANDS, WORDS
 from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
 from rmqtool.cli.framework.plain_values import convert_plainly
 from rmqtool.cli.render.output import PEOPLE, TABLES
@@ -19,61 +22,16 @@ _TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.
 _NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # words that may be given as options
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
-
-# word of the command line: module that registers it, so that a run loads one of them
-MODULES = {
-    "append": "write.append",
-    "check": "read.check",
-    "checkpoint": "read.inspect",
-    "clean": "repair.clean",
-    "commitlog": "read.files",
-    "config": "read.inspect",
-    "consume": "live.consume",
-    "consumequeue": "read.files",
-    "delay": "consumers.delay",
-    "dlq": "consumers.retry",
-    "dispatch": "repair.truncate",
-    "dump-to-parquet": "tables.dump",
-    "warm-up": "tables.warm_up",
-    "explain": "read.check",
-    "export": "repair.export",
-    "group": "consumers.group",
-    "import": "write.import_",
-    "index": "read.files",
-    "info": "read.inspect",
-    "init": "repair.init",
-    "manual": "man.manual",
-    "mirror": "live.copying.mirror",
-    "namesrv": "serve.namesrv",
-    "offsets": "read.inspect",
-    "query-id": "read.query",
-    "query-key": "read.query",
-    "query-offset": "read.query",
-    "query-time": "read.query",
-    "rebalance": "consumers.rebalance",
-    "rebuild": "repair.rebuild",
-    "recover": "repair.recover",
-    "replay": "live.copying.replay",
-    "report": "tables.report",
-    "retry": "consumers.retry",
-    "run": "write.run",
-    "salvage": "repair.salvage",
-    "send": "live.send",
-    "serve": "serve.serve",
-    "sql": "tables.sql",
-    "topic": "read.topic",
-    "trace": "read.trace",
-    "transaction": "consumers.transaction",
-    "truncate": "repair.truncate",
-    "undo": "repair.undo",
-}
-
-
+_groups: dict[str, typer.Typer] = {}
 _defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.startup.defaults reads them
 
 
 class Group(TyperGroup):
-    """A word with commands behind it."""
+    """A word with commands behind it, which are listed in the order of the table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        entry = WORDS.get(self.name or "")
+        return [*entry.commands] if isinstance(entry, commands.Group) else [*WORDS]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         convert_plainly(self.get_params(ctx))
@@ -173,29 +131,28 @@ def root(
     """Inspect, query, recover and export Apache RocketMQ store directories, without a broker."""
 
 
-def group(name: str, text: str) -> Callable[..., Any]:
-    """A sub-application, whose commands are registered with the returned decorator factory."""
-    sub = typer.Typer(cls=Group, no_args_is_help=True, help=text, rich_markup_mode=None)
-    app.add_typer(sub, name=name)
-    return sub.command
+def _registering(name: str) -> Callable[..., Any]:
+    """What registers a function as the command of a name; one of a group in the application of that."""
+    word, _, inner = name.partition(" ")
+    if not inner:
+        return partial(app.command, word)
+    if word not in _groups:
+        entry = WORDS[word]
+        assert isinstance(entry, commands.Group)
+        _groups[word] = typer.Typer(cls=Group, no_args_is_help=True, help=entry.help, rich_markup_mode=None)
+        app.add_typer(_groups[word], name=word)
+    return partial(_groups[word].command, inner, short_help=COMMANDS[name].summary)
 
 
-def command(
-    name: str,
-    example: str,
-    decorate: Callable[..., Any] = app.command,
-    *,
-    short: str | None = None,
-    progress: bool = False,
-    tables: Sequence[str] = (),
-) -> Callable[..., Any]:
-    """Register a command. Every one has an example at the end of its help, and returns its exit code.
+def command(name: str, example: str, *, progress: bool = False, tables: Sequence[str] = ()) -> Callable[..., Any]:
+    """Register a command of the table. Every one has an example at the end of its help, and returns its exit code.
 
     Args:
-        short: its line in the list of its group, where the first line of its help is too long.
         progress: it may take long, and shows how far it is.
         tables: names of the tables of its report, the one first that CSV has where none is asked for.
     """
+
+    registering = _registering(name)
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
@@ -255,9 +212,7 @@ def command(
         ]
         run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
         run_command.__annotations__ = {**function.__annotations__, **more}
-        decorate(name, cls=Command, short_help=short, epilog=f"Example: {example}", context_settings=SETTINGS)(
-            run_command
-        )
+        registering(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
         return run_command
 
     return register
@@ -279,24 +234,31 @@ def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
     return showing(form, streams=output not in (None, *PEOPLE))
 
 
-def load(word: str | None = None) -> None:
-    """Register the command of a word; all of them where that is none."""
+def load(words: Sequence[str] = ()) -> None:
+    """Register the command that a command line begins with, or those of its group; all of them where it has none."""
     from importlib import import_module
 
-    for module in [MODULES[word]] if word in MODULES else dict.fromkeys(MODULES.values()):
+    entry: commands.Command | commands.Group | None = WORDS.get(words[0]) if words else None
+    if isinstance(entry, commands.Group):
+        entry = entry.commands.get(words[1], entry) if len(words) > 1 else entry
+    if entry is None:
+        chosen = [*COMMANDS.values()]
+    else:
+        chosen = [*entry.commands.values()] if isinstance(entry, commands.Group) else [entry]
+    for module in dict.fromkeys(command.module for command in chosen):
         import_module(f"rmqtool.cli.{module}")
 
 
-def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> int:
+def run(argv: list[str], defaults: dict[str, str]) -> int:
     """Run a command line; the exit code.
 
     Args:
         defaults: the user's own, for parameters that the command has.
-        word: the command where it is not the first word of the line.
     """
     _defaults.clear()
     _defaults.update(defaults)
-    load(argv[0] if argv else word)
+    if argv and (argv[0] in WORDS or argv[0].startswith("-")):
+        load(argv)
     try:
         code = app(argv, prog_name="rmqtool", standalone_mode=False)
     except SystemExit as stop:
@@ -306,5 +268,5 @@ def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> i
     except _ClickException as error:
         from rmqtool.cli.framework.usage import tell
 
-        return tell(error, next((word for word in argv[:1] if word in MODULES), None))
+        return tell(error, next((word for word in argv[:1] if word in WORDS), None))
     return code if isinstance(code, int) else 0

@@ -41,11 +41,6 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("log commit-log", ("commitlog dump STORE",)),
     ("queue queues", ("consumequeue dump STORE", "topic show STORE TOPIC")),
 )
-# of a group of commands: the one that a store alone is most likely to be for
-_OF_GROUP = {
-    "commitlog": "dump", "consumequeue": "dump", "delay": "list", "dlq": "list", "group": "list", "index": "dump",
-    "rebalance": "plan", "report": "traffic", "retry": "list", "topic": "list", "transaction": "list",
-}  # fmt: skip
 
 
 def meant_by(word: str, known: Sequence[str]) -> str:
@@ -62,13 +57,12 @@ def meant_by(word: str, known: Sequence[str]) -> str:
 
 
 def meant_in(group: str, word: str, known: Sequence[str]) -> str:
-    """As :func:`meant_by`, of a word behind a group of commands (``rmqtool topic STORE``)."""
+    """As :func:`meant_by`, of a word behind a group (``rmqtool topic STORE``): a path is most likely for its first."""
     near = get_close_matches(word.lower(), known, 3)
     if near:
         return " or ".join(f"rmqtool {group} {command}" for command in near)
     path = word if _is_path(word) else "STORE"
-    first = next((command for command in (_OF_GROUP.get(group), *known) if command in known), "")
-    return f"rmqtool {group} {first} {path}"
+    return f"rmqtool {group} {known[0]} {path}"
 
 
 def _is_path(word: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -24,17 +24,8 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.read.run_query import need_log, need_messages
 
-commitlog = group("commitlog", "Look into the commit log (dump, hexdump).")
-consumequeue = group("consumequeue", "Look into consume queues (dump).")
-index = group("index", "Look into index files (dump).")
 
-
-@command(
-    "dump",
-    "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson",
-    commitlog,
-    short="List messages in log order.",
-)
+@command("commitlog dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson")
 def commitlog_dump(
     store: StoreDir,
     topic: TopicOption = None,
@@ -65,7 +56,7 @@ def commitlog_dump(
     )
 
 
-@command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)
+@command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")
 def commitlog_hexdump(
     store: StoreDir,
     offset: OffsetOption = None,
@@ -81,7 +72,7 @@ def commitlog_hexdump(
     return run_hexdump(need_messages(store, broker_conf), offset, limit or 2000)
 
 
-@command("dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv", consumequeue)
+@command("consumequeue dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv")
 def consumequeue_dump(
     store: StoreDir,
     topic: TopicOption = None,
@@ -109,7 +100,7 @@ def consumequeue_dump(
     return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
 
 
-@command("dump", "rmqtool index dump store --limit 10", index)
+@command("index dump", "rmqtool index dump store --limit 10")
 def index_dump(
     store: StoreDir,
     headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -19,15 +19,8 @@ from rmqtool.cli.framework.options import (
 from rmqtool.cli.read.run_query import need_log, need_messages
 from rmqtool.cli.render.output import note
 
-topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, latest, unused).")
 
-
-@command(
-    "list",
-    "rmqtool topic list store --topic 'Order*'",
-    topic_command,
-    short="List topics: settings, queues, messages, groups.",
-)
+@command("topic list", "rmqtool topic list store --topic 'Order*'")
 def topic_list(
     store: StoreDir,
     topic: TopicOption = None,
@@ -55,13 +48,7 @@ def topic_list(
     return choice.ends(warn.tell())
 
 
-@command(
-    "show",
-    "rmqtool topic show store Orders --output json",
-    topic_command,
-    short="Show one topic: settings, queues, lag of each group.",
-    tables=("queueTable", "report"),
-)
+@command("topic show", "rmqtool topic show store Orders --output json", tables=("queueTable", "report"))
 def topic_show(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
@@ -106,12 +93,7 @@ def topic_show(
     return warn.tell()
 
 
-@command(
-    "latest",
-    "rmqtool topic latest store Prices --key ACME",
-    topic_command,
-    short="Show the newest message of each key of a compacted topic.",
-)
+@command("topic latest", "rmqtool topic latest store Prices --key ACME")
 def topic_latest(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic with cleanup.policy=COMPACTION.")],
@@ -141,7 +123,7 @@ def topic_latest(
     return 0 if found else 1
 
 
-@command("unused", "rmqtool topic unused store", topic_command, short="List topics that nobody needs, and why.")
+@command("topic unused", "rmqtool topic unused store")
 def topic_unused(
     store: StoreDir,
     output: OutputOption = Output.text,

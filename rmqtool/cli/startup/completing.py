@@ -11,49 +11,12 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rmqtool.cli.commands import WORDS, Group
 from rmqtool.cli.startup.defaults import OPTIONS
 
 if TYPE_CHECKING:
     from rmqtool.store.layout.paths import StoreLayout
 
-# What comes after a command, word by word, where it can be completed; "" is nothing, or a file, and a word in capitals
-# one of a few words, which may be repeated where it ends with dots
-ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "commitlog dump": ("", "topic"),
-    "config": ("", "config"),
-    "consumequeue dump": ("", "topic"),
-    "delay due": ("", "topic"),
-    "dlq export": ("", "group", "topic"),
-    "dlq list": ("", "group", "topic"),
-    "dlq requeue": ("", "group"),
-    "explain": ("code",),
-    "group clone": ("", "group", "group", "topic"),
-    "group diff": ("", "", "group", "topic"),
-    "group inflight": ("", "group", "topic"),
-    "group lag": ("", "group", "topic"),
-    "group offsets": ("", "group", "topic"),
-    "group reset": ("", "group", "topic"),
-    "manual": ("TOPIC",),
-    "offsets": ("", "group", "topic"),
-    "query-id": ("", "", "topic"),
-    "query-key": ("", "topic"),
-    "query-offset": ("", "topic", "queue"),
-    "query-time": ("", "topic", "queue"),
-    "rebalance plan": ("", "topic"),
-    "rebuild": ("", "PART..."),
-    "report duplicates": ("", "topic"),
-    "report lag": ("", "group", "topic"),
-    "report producers": ("", "topic"),
-    "report retries": ("", "group"),
-    "report sizes": ("", "topic"),
-    "report traffic": ("", "topic"),
-    "report unconsumed": ("", "group", "topic"),
-    "retry list": ("", "group", "topic"),
-    "topic latest": ("", "topic"),
-    "topic list": ("", "topic"),
-    "topic show": ("", "topic"),
-    "transaction list": ("", "group", "topic"),
-}
 # Where the broker's files say names. Their codecs take longer to load than a person who has pressed a key wants to wait
 _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
     "topic": (("topics.json", rb'"topicName"\s*:\s*"([^"\\]+)"'),),
@@ -62,32 +25,14 @@ _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
         ("consumerOffset.json", rb'"[^"@]*@([^"@\\]+)"\s*:\s*\{'),
     ),
 }
+_KINDS = ("topic", "group", "queue", "code", "config-file")
+_ROOT = ("--help", "-h", "--version", "--no-pager")
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
 # the same in all commands that have it; of others the generated table has the words
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
 # A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
 _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
-# options without a value; all others have one
-FLAGS = {
-    *("--accept-loss", "--all", "--bak", "--clamp", "--create", "--delete", "--dry-run", "-n", "--exactly", "--force"),
-    *(
-        "--fix-delay-times",
-        "--follow",
-        "--forget",
-        "--headers",
-        "--keep-times",
-        "--lagging",
-        "--man",
-        "--quick",
-        "--new-times",
-        "--once",
-        "--overwrite",
-    ),
-    *("--read-only", "--records", "--remove", "--scan", "--since-last", "--status", "--sync", "--system", "--upper"),
-    *("--to-earliest", "--to-latest", "--yes", "-y", "--wide", "--no-pager", "--help", "-h"),
-    "--version",
-}
 
 
 def complete() -> bool:
@@ -107,12 +52,6 @@ def complete() -> bool:
     else:
         sys.stdout.writelines(word + "\n" for word in chosen)
     return True
-
-
-def command_word() -> str | None:
-    """The command on the line of a shell that asks; it is the one whose options Typer must know."""
-    asked = _asked(os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_"))
-    return asked[0][0] if asked is not None and asked[0] else None
 
 
 def _asked(shell: str) -> tuple[list[str], str] | None:
@@ -145,37 +84,33 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
         words: those before.
         begun: how it begins.
     """
-    from rmqtool.cli.first_screen import TEXT
-
-    listed = dict(
-        re.findall(r"^  [* ] ([a-z][a-z-]+) {2,}(.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
-    )
     if not words:
-        return ("--help", "--version") if begun.startswith("-") else listed
-    inner = re.search(r"\(([a-z, \n]+)\)", listed.get(words[0], ""))
-    if inner is not None:
+        return ("--help", "--version") if begun.startswith("-") else WORDS
+    entry = WORDS.get(words[0])
+    if isinstance(entry, Group):
         if len(words) == 1:
-            return inner[1].replace(",", " ").split()
-        name, rest = " ".join(words[:2]), words[2:]
+            return entry.commands
+        entry, rest = entry.commands.get(words[1]), words[2:]
     else:
-        name, rest = words[0], words[1:]
+        rest = words[1:]
     arguments, option = _arguments(rest)
+    name = "" if entry is None else entry.name
     if begun.startswith("-") and option is None:
-        return _options_of(name)
+        return [word.removesuffix("=") for word in _options_of(name)]
     if option is not None:
         if option in CHOICES:
             return CHOICES[option]
         if option in VALUES and arguments:
             return _of_store(VALUES[option], arguments)
         return _words_of(f"{name} {option}")
-    kinds = ARGUMENTS.get(name, ())
+    kinds = [] if entry is None else entry.arguments
     if kinds and len(arguments) >= len(kinds) and kinds[-1].endswith("..."):
         kind = kinds[-1]
     else:
         kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
-    if kind.isupper():
-        return _words_of(f"{name} {kind.removesuffix('...')}")
-    return _of_store(kind, arguments) if kind else ()
+    if kind in ("page", "part..."):
+        return _words_of(f"{name} {kind}")
+    return _of_store(kind, arguments) if kind in _KINDS else ()
 
 
 def _options_of(name: str) -> Iterable[str]:
@@ -197,16 +132,23 @@ def _lines(table: str) -> dict[str, str]:
     }
 
 
+def _flags() -> set[str]:
+    """Options without a value, of all commands."""
+    from rmqtool.cli.startup.option_names import TEXT
+
+    return {*_ROOT, *(word for word in TEXT.split() if word[0] == "-" and word[-1] != "=")}
+
+
 def _arguments(words: list[str]) -> tuple[list[str], str | None]:
     """(arguments so far, the option whose value comes next)."""
     arguments: list[str] = []
-    option = None
+    option, flags = None, _flags()
     for word in words:
         if option is not None:
             option = None
         elif not word.startswith("-") or word == "-":
             arguments.append(word)
-        elif word not in FLAGS and "=" not in word:
+        elif word not in flags and "=" not in word:
             option = word
     return arguments, option
 
@@ -229,7 +171,7 @@ def _names(kind: str, arguments: list[str]) -> Iterable[str]:
     from rmqtool.store.layout.paths import StoreLayout
 
     layout = StoreLayout(os.path.expanduser(arguments[0]))
-    if kind == "config":
+    if kind == "config-file":
         return [entry.name for entry in layout.entries("config")]
     if kind == "queue":
         return [

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from rmqtool.cli.commands import find_command
 from rmqtool.cli.render.text import dump_json, folded, note, plain, to_stderr
 from rmqtool.cli.startup.defaults import read
 from rmqtool.errors import CorruptFile, RmqError
@@ -56,14 +57,6 @@ def say(error: RmqError, argv: list[str]) -> int:
     return error.exit_code
 
 
-# what Ctrl-C or SIGTERM leaves of a command that it ends in the middle of its work
-_LEFT = {
-    "dump-to-parquet": "the same command goes on with it",
-    "export": "no store was made",
-    "salvage": "no store was made",
-}
-
-
 def stopped(argv: list[str]) -> None:
     """Tell on stderr what was going on when the user or SIGTERM ended a command, and how far it was."""
     from rmqtool.progress import broken_off
@@ -72,7 +65,12 @@ def stopped(argv: list[str]) -> None:
     if stage is None:
         return
     far = f" ({min(stage.done / stage.total, 1):.0%})" if stage.total else ""
-    left = _LEFT.get(next(iter(argv), ""), "nothing was changed, and the same command begins again")
+    command = find_command(argv)
+    left = "nothing was changed, and the same command begins again"
+    if command is not None and command.discards:
+        left = "no store was made"
+    elif command is not None and command.resumes:
+        left = "the same command goes on with it"
     with suppress(OSError):
         note(f"stopped while {stage.name}{far}: {left}")
 

@@ -1,4 +1,4 @@
-"""Long output on a terminal goes through a pager, as git's does."""
+"""Long output on a terminal goes through a pager, as git's does; notes and errors come below it."""
 
 import io
 import os
@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
-from rmqtool.cli.startup.showing import shows
+from rmqtool.cli.commands import find_command
+from rmqtool.cli.render.text import holding
 
 _NO_PAGER = "--no-pager"
+_MOST_TEXT = 1 << 20  # characters that are held in memory; a damaged log may have a note for every record
 
 
 class _Terminal(io.TextIOWrapper):
@@ -51,8 +54,13 @@ def paged(argv: list[str]) -> Iterator[list[str]]:
         pager.wait()
 
 
+def _pages(argv: list[str]) -> bool:
+    command = find_command(argv)
+    return command is not None and command.pages
+
+
 def _shows(words: list[str]) -> bool:
-    return shows(words) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
+    return _pages(words) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
 
 
 def _start() -> "subprocess.Popen[bytes] | None":
@@ -66,3 +74,50 @@ def _start() -> "subprocess.Popen[bytes] | None":
         return None
     # as git has it: end where all fits on a screen, pass colours on, leave the text where it is
     return subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", **os.environ})
+
+
+@contextmanager
+def notes_below(argv: list[str]) -> Iterator[None]:
+    """Hold the notes and the error of a command that only shows, until all that it shows is written and read."""
+    if not _pages(argv):
+        yield
+        return
+    held = _Held()
+    holding.append(held.take)
+    try:
+        yield
+    finally:
+        holding.remove(held.take)
+        with suppress(OSError, ValueError):  # who reads has seen enough
+            sys.stdout.flush()
+        with suppress(OSError):
+            held.tell()
+
+
+class _Held:
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._text = 0
+        self._file: TextIO | None = None
+
+    def take(self, line: str) -> None:
+        self._lines.append(line)
+        self._text += len(line)
+        if self._text > _MOST_TEXT:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            from tempfile import TemporaryFile
+
+            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until told
+        self._file.writelines(self._lines)
+        self._lines, self._text = [], 0
+
+    def tell(self) -> None:
+        if self._file is not None:
+            self._file.seek(0)
+            sys.stderr.writelines(self._file)
+            self._file.close()
+        sys.stderr.writelines(self._lines)
+        sys.stderr.flush()

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rmqtool.cli.framework.app import command, group
+from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
@@ -17,8 +17,6 @@ from rmqtool.cli.framework.options import (
     UntilOption,
 )
 from rmqtool.cli.tables.sql import StoresDir
-
-_in_group = group("report", "Run a ready report (traffic, sizes, duplicates, producers, lag, unconsumed, retries).")
 
 
 class By(StrEnum):
@@ -55,7 +53,7 @@ def _run(name: str, store: str, output: Output, *, runner: Runner, **options: An
     return run_report(name, store, output=output.value, runner=runner.value, **options)
 
 
-@command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group, progress=True)
+@command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)
 def traffic(
     store: StoresDir,
     by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
@@ -74,7 +72,7 @@ def traffic(
     )
 
 
-@command("sizes", "rmqtool report sizes store --topic Orders", _in_group, progress=True)
+@command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
 def sizes(
     store: StoresDir,
     topic: TopicOption = None,
@@ -102,7 +100,7 @@ def sizes(
     )
 
 
-@command("duplicates", "rmqtool report duplicates store --by key", _in_group, progress=True)
+@command("report duplicates", "rmqtool report duplicates store --by key", progress=True)
 def duplicates(
     store: StoresDir,
     by: Annotated[
@@ -126,7 +124,7 @@ def duplicates(
     )
 
 
-@command("producers", "rmqtool report producers store", _in_group, progress=True)
+@command("report producers", "rmqtool report producers store", progress=True)
 def producers(
     store: StoresDir,
     topic: TopicOption = None,
@@ -151,7 +149,7 @@ def producers(
     )
 
 
-@command("lag", "rmqtool report lag store --group billing", _in_group, progress=True)
+@command("report lag", "rmqtool report lag store --group billing", progress=True)
 def lag(
     store: StoresDir,
     topic: TopicOption = None,
@@ -165,7 +163,7 @@ def lag(
     return _run("lag", store, output, topics=topic, groups=groups, limit=limit, runner=runner, broker_conf=broker_conf)
 
 
-@command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group, progress=True)
+@command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
 def unconsumed(
     store: StoresDir,
     topic: TopicOption = None,
@@ -188,13 +186,7 @@ def unconsumed(
     )  # fmt: skip
 
 
-@command(
-    "retries",
-    "rmqtool report retries store --group billing",
-    _in_group,
-    short="Follow messages that a group failed to consume.",
-    progress=True,
-)
+@command("report retries", "rmqtool report retries store --group billing", progress=True)
 def retries(
     store: StoresDir,
     groups: GroupOption = None,
