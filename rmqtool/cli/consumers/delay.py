@@ -28,6 +28,9 @@ _LEVEL_NAMES = (
 )  # fmt: skip
 
 
+_SPARE = ("minOffset", "delivered", "lastDeliverTimestamp", "deliveredOffset", "maxOffset", "delay")
+
+
 @command("delay list", "rmqtool delay list store --at 2026-11-20T22:00:00Z")
 def delay_list(
     store: StoreDir,
@@ -50,7 +53,7 @@ def delay_list(
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
     rows += [timers.row()] if timers.present else []
-    write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES)
+    write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES, spare=_SPARE)
     return warn.tell()
 
 

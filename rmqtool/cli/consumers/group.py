@@ -59,7 +59,13 @@ def group_list(
 
     warn = Warnings()
     rows = list(Groups(need_log(store, broker_conf), warn).infos())
-    write_rows(output.value, GroupInfo, rows, columns(GroupInfo, rows))
+    write_rows(
+        output.value,
+        GroupInfo,
+        rows,
+        columns(GroupInfo, rows),
+        spare=("configured", "consumeEnable", "retryMaxTimes"),
+    )
     return warn.tell()
 
 
@@ -95,7 +101,8 @@ def group_lag(
     shown: Sequence[GroupLag | LagSum]
     if by is By.queue:
         shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
-        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown))
+        spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
+        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown), spare=spare)
     else:
         names = (
             "group",
@@ -107,7 +114,8 @@ def group_lag(
         )
         totals = sums(rows, by_topic=by is By.topic)
         shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        write_rows(output.value, LagSum, shown, columns(LagSum, shown, (*names, "inFlight")))
+        chosen = columns(LagSum, shown, (*names, "inFlight"))
+        write_rows(output.value, LagSum, shown, chosen, spare=("lastTimestamp",))
     if lagging and rows and not shown:
         note(nobody_behind(rows))
     code = warn.tell() or (1 if problems else 0)

@@ -170,4 +170,4 @@ def _write(plan: OffsetPlan, output: str) -> None:
     if output in ("json", "ndjson"):
         write_object(output, plan.to_dict())
     else:
-        write_rows(output, OffsetMove, plan.moves)
+        write_rows(output, OffsetMove, plan.moves, spare=("minOffset",))

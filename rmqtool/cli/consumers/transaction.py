@@ -67,7 +67,9 @@ def transaction_list(
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
     )
-    write_rows(output.value, TransactionInfo, rows, names, wide=("keys", "note"))
+    write_rows(
+        output.value, TransactionInfo, rows, names, wide=("keys", "note"), spare=("checkTimes", "halfQueueOffset")
+    )
     return choice.ends(warn.tell())
 
 

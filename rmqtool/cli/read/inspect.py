@@ -93,9 +93,15 @@ def offsets(
     """
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.output import Column, write_all, writer
+    from rmqtool.cli.render.table import rank_in
     from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
-    columns = [Column(name, right=name not in ("topic", "group")) for name in OFFSET_FIELDS if name != "diff"]
+    spare = ("minOffset", "brokerOffset", "consumerOffset")
+    columns = [
+        Column(name, right=name not in ("topic", "group"), rank=rank_in(spare, name))
+        for name in OFFSET_FIELDS
+        if name != "diff"
+    ]
     choice = Choice({"group": group, "topic": topic, "queue": queue})
     rows = choice(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
     write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))

@@ -10,6 +10,7 @@ from formats.primitives import java_hash
 from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, note, write_all, writer
+from rmqtool.cli.render.table import rank_in
 from rmqtool.cli.render.text import columns_of
 from rmqtool.cli.render.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
@@ -23,6 +24,7 @@ from rmqtool.store.roles.elsewhere import tier_elsewhere
 from rmqtool.words import counted
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
+_SPARE = ("slot", "timeDiff", "previous", "maxHashSlotNum", "maxIndexNum", "hashSlotCount")
 HEADER_FIELDS = (
     "indexFile",
     "beginTimestamp",
@@ -232,7 +234,7 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
                             )
                         )
 
-    columns = [Column(field, right=field != "indexFile") for field in INDEX_FIELDS]
+    columns = [Column(field, right=field != "indexFile", rank=rank_in(_SPARE, field)) for field in INDEX_FIELDS]
     count = write_all(writer(output, INDEX_FIELDS, columns), first(rows(), limit))
     return _ended(count, chosen, 1 if bad else 0)
 
@@ -250,7 +252,12 @@ def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None,
         and file.header.begin_timestamp < chosen.until
     )
     columns = [
-        Column(field, _time_cell(field) if field.endswith("Timestamp") else None, right=field != "indexFile")
+        Column(
+            field,
+            _time_cell(field) if field.endswith("Timestamp") else None,
+            right=field != "indexFile",
+            rank=rank_in(_SPARE, field),
+        )
         for field in HEADER_FIELDS
     ]
     return _ended(write_all(writer(output, HEADER_FIELDS, columns), first(rows, limit)), chosen, 1 if bad else 0)

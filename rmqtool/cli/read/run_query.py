@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rmqtool.cli.render.messages import write_messages
 from rmqtool.cli.render.output import Column, note, write_all, writer
+from rmqtool.cli.render.table import rank_in
 from rmqtool.cli.render.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
@@ -208,7 +209,14 @@ def run_query_offset(
                 strict=True,
             )
         )
-        write_all(writer(output, PULL_FIELDS, [Column(name) for name in PULL_FIELDS]), [row])
+        write_all(
+            writer(
+                output,
+                PULL_FIELDS,
+                [Column(name, rank=rank_in(("minOffset", "maxOffset"), name)) for name in PULL_FIELDS],
+            ),
+            [row],
+        )
     else:
         write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:

@@ -94,7 +94,7 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
         out.print(facts_table(rows))
         out.print()
         out.file.flush()
-    write_rows(form, HalfCopy, info.copies)
+    write_rows(form, HalfCopy, info.copies, spare=("checkTimes",))
 
 
 def _state(info: TransactionInfo) -> str:

@@ -44,7 +44,8 @@ def topic_list(
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
     shown = [name for name in names_of(TopicSummary) if name not in hidden]
     shown.insert(shown.index("messages") + 1, "bytes")
-    write_rows(output.value, TopicSummary, rows, shown)
+    spare = ("configured", "order", "perm", "writeQueueNums", "readQueueNums", "lastStoreTimestamp")
+    write_rows(output.value, TopicSummary, rows, shown, spare=spare)
     return choice.ends(warn.tell())
 
 
@@ -89,7 +90,7 @@ def topic_show(
         out.print(facts_table(facts))
         out.print()
         out.file.flush()
-    write_rows(output.value, QueueInfo, found.queues)
+    write_rows(output.value, QueueInfo, found.queues, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
     return warn.tell()
 
 
@@ -137,7 +138,9 @@ def topic_unused(
     from rmqtool.services.lookup.topics import StoreTopics, UnusedTopic
 
     warn = Warnings()
-    count = write_rows(output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused())
+    count = write_rows(
+        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused(), spare=("configured",)
+    )
     if not count:
         note("no topic is unused")
     return warn.tell() or (1 if count else 0)

@@ -12,14 +12,16 @@ MESSAGE_COLUMNS = (
     Column("queueId", right=True),
     Column("queueOffset", right=True),
     Column("physicalOffset", right=True),
-    Column("storeSize", right=True),
+    Column("storeSize", right=True, rank=1),
     Column("storeTime", lambda row: time_text(row["storeTimestamp"])),
     Column("msgId"),
     Column("tags"),
     Column("keys", wide=True),
     Column("body", wide=True),
 )
-QUEUE_ENTRY_COLUMNS = tuple(Column(name, right=name != "topic") for name in QUEUE_ENTRY_FIELDS)
+QUEUE_ENTRY_COLUMNS = tuple(
+    Column(name, right=name != "topic", rank=int(name == "batchNum")) for name in QUEUE_ENTRY_FIELDS
+)
 
 
 def message_writer(form: str) -> Writer:

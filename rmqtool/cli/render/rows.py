@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.cli.render.output import Column, note, write_all, writer
+from rmqtool.cli.render.table import rank_in
 from rmqtool.cli.render.times import time_text
 
 if TYPE_CHECKING:
@@ -39,27 +40,37 @@ def names_of(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def columns_of(kind: type, names: Sequence[str] = (), wide: Sequence[str] = ()) -> list[Column]:
+def columns_of(
+    kind: type, names: Sequence[str] = (), wide: Sequence[str] = (), spare: Sequence[str] = ()
+) -> list[Column]:
     """Columns of a table: numbers to the right, times as people read them.
 
     Args:
         names: a choice of fields; all by default.
         wide: those that may be cut on a narrow terminal.
+        spare: those that go first where a line does not hold all, in this order.
     """
     types = {field.name: field.type for field in fields(kind)}
-    return [_column(name, types[name], wide=name in wide) for name in names or types]
+    return [_column(name, types[name], wide=name in wide, rank=rank_in(spare, name)) for name in names or types]
 
 
-def _column(name: str, kind: object, *, wide: bool) -> Column:
+def _column(name: str, kind: object, *, wide: bool, rank: int) -> Column:
     if name.endswith("Timestamp") or (name == "time" and kind is int):
-        return Column(name.replace("Timestamp", "Time"), lambda row: time_text(row[name]) if row[name] else None)
-    return Column(name, right=kind in (int, int | None), wide=wide)
+        return Column(
+            name.replace("Timestamp", "Time"), lambda row: time_text(row[name]) if row[name] else None, rank=rank
+        )
+    return Column(name, right=kind in (int, int | None), wide=wide, rank=rank)
 
 
 def write_rows(
-    form: str, kind: type, rows: "Iterable[HasRow | HasColumns]", names: Sequence[str] = (), wide: Sequence[str] = ()
+    form: str,
+    kind: type,
+    rows: "Iterable[HasRow | HasColumns]",
+    names: Sequence[str] = (),
+    wide: Sequence[str] = (),
+    spare: Sequence[str] = (),
 ) -> int:
     """Write rows; the number of them. Machine forms have every field, the table those that are named."""
     # a name is looked up at a fraction of what asking for a protocol costs each row
     made = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
-    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide)), made)
+    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), made)

@@ -8,42 +8,39 @@ from rmqtool.errors import BadValue
 
 _SAMPLE = 100  # rows that decide the widths of a table's columns
 _SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
-# columns that go first where a line does not hold all, in this order
-_LESS = (
-    *(
-        "batchNum",
-        "configured",
-        "consumeEnable",
-        "retryMaxTimes",
-        "order",
-        "perm",
-        "writeQueueNums",
-        "readQueueNums",
-        "slot",
-        "timeDiff",
-        "previous",
-        "maxHashSlotNum",
-    ),
-    *("maxIndexNum", "hashSlotCount", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
-    *("lastTime", "storeSize", "delivered", "lastDeliverTime", "deliveredOffset", "brokerOffset", "maxOffset"),
-    *("consumerOffset", "delay"),
-)
-_BY_LAG = {"brokerOffset", "consumerOffset"}  # where there is a column lag, that is what people look for
 _READABLE = 24  # cells; a cut text says something as long as it has so many
 
 Row = dict[str, Any]
 
 
 class Column:
-    """A column of a table: title, and how a row's cell is made."""
+    """A column of a table.
 
-    __slots__ = ("cell", "right", "title", "wide")
+    Args:
+        cell: how a row's cell is made, by default the field of this title.
+        right: numbers are set to the right.
+        wide: its text may be cut on a narrow terminal.
+        rank: where a line does not hold all columns, those with a rank go first, from 1 on.
+    """
+
+    __slots__ = ("cell", "rank", "right", "title", "wide")
 
     def __init__(
-        self, title: str, cell: Callable[[Row], Any] | None = None, *, right: bool = False, wide: bool = False
+        self,
+        title: str,
+        cell: Callable[[Row], Any] | None = None,
+        *,
+        right: bool = False,
+        wide: bool = False,
+        rank: int = 0,
     ) -> None:
-        self.title, self.right, self.wide = title, right, wide
+        self.title, self.right, self.wide, self.rank = title, right, wide, rank
         self.cell = cell or (lambda row: row.get(title))
+
+
+def rank_in(spare: Sequence[str], name: str) -> int:
+    """The rank of a column, of those that go first, in their order."""
+    return spare.index(name) + 1 if name in spare else 0
 
 
 class Tables:
@@ -145,10 +142,9 @@ class TableWriter:
 
     def _lay_out(self, widths: list[int], room: int) -> None:
         """Find the layout that keeps most and fits."""
-        titles = [column.title for column in self._columns]
-        going = [title for title in _LESS if title in titles and (title not in _BY_LAG or "lag" in titles)]
+        ranked = sorted((column.rank, number) for number, column in enumerate(self._columns) if column.rank)
         empty = [number for number, column in enumerate(zip(*self._waiting, strict=True)) if not any(column)]
-        less = [*empty, *(titles.index(title) for title in going)] if not TABLES.columns else []
+        less = [*empty, *(number for _rank, number in ranked)] if not TABLES.columns else []
         for without in range(len(less) + 1):
             shown = [number for number in range(len(widths)) if number not in less[:without]]
             fitting = self._cut_to(room, widths, shown)

@@ -12,9 +12,16 @@ from rmqtool.analytics.source.plan import Request
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.sql.query import Answer, answer
 from rmqtool.cli.render.output import Column, write_all, writer
+from rmqtool.cli.render.table import rank_in
 from rmqtool.cli.tables.asked import plain_row, say
 from rmqtool.errors import Refused
 
+# columns of the tables that go first where a line does not hold all; the last two where there is a lag to look at
+_SPARE = (
+    "configured", "order", "perm", "writeQueueNums", "readQueueNums", "slot", "timeDiff", "previous", "minOffset",
+    "storeSize", "maxOffset", "brokerOffset", "consumerOffset",
+)  # fmt: skip
+_BESIDE_LAG = _SPARE[-2:]
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -35,7 +42,12 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
     """Columns of a table for people; numbers to the right."""
     kinds = (kind for _name, kind in found.frame.dtypes)
     return [
-        Column(name, right=kind.startswith(_NUMBERS), wide=name in wide)
+        Column(
+            name,
+            right=kind.startswith(_NUMBERS),
+            wide=name in wide,
+            rank=rank_in(_SPARE, name) if name not in _BESIDE_LAG or "lag" in found.columns else 0,
+        )
         for name, kind in zip(found.columns, kinds, strict=True)
     ]
 

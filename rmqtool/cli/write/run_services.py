@@ -114,7 +114,7 @@ def run_loop(
         *(name for name in ("rolled", "recalled") if getattr(report, name)),
         "nextTimestamp",
     ]
-    write_rows(output, RunReport, [report], names)
+    write_rows(output, RunReport, [report], names, spare=("delivered",))
     return warn.tell()
 
 
