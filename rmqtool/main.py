@@ -1,7 +1,25 @@
 """Entry point of the command ``rmqtool``: as little as possible before it is known what is asked."""
 
+import io
 import os
 import sys
+
+TYPE_CHECKING = False  # typing takes its time to load
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_STDOUT = "stdout"
+
+
+class _Stdout(io.FileIO):
+    """The descriptor of results: an error in writing to it carries its name, and so is not one of a store."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as err:
+            err.filename = _STDOUT
+            raise
 
 
 def main() -> None:
@@ -32,12 +50,27 @@ def _prepare() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
+        elif name == "stdout":
+            _name_stdout()
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
     if len(sys.argv) > 2:  # a command and something that it looks at
         from rmqtool.cli.startup.bus_error import arm
 
         arm(_last_line)
+
+
+def _name_stdout() -> None:
+    before = sys.stdout
+    if not isinstance(before, io.TextIOWrapper):
+        return
+    raw, unbuffered = _Stdout(before.fileno(), "w", closefd=False), before.write_through  # by python -u
+    sys.stdout = io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),
+        encoding="utf-8",
+        line_buffering=before.line_buffering,
+        write_through=unbuffered,
+    )
 
 
 def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
@@ -99,19 +132,15 @@ def _fill_descriptors() -> None:
 
 
 def _unwritten(err: OSError) -> int:
-    """The exit code of an error without a name: mostly of stdout, which takes no more."""
+    """The exit code of an error of stdout, which takes no more, or of one without a name."""
     from rmqtool.cli.commands import writes
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
         _stop_writing()  # `| head` has seen enough
         return 0
-    frames = err.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
     words = os.strerror(err.errno or 0)
-    where = str(frames.tb_frame.f_globals.get("__name__")) if frames is not None else ""
-    if not where.startswith(("formats.", "rmqtool.store.", "rmqtool.services.", "rmqtool.analytics.")):
+    if err.filename == _STDOUT:
         words = f"stdout: {words}"
         if changes:
             words += ": the command has done its work, but not all that it says of that could be written"
@@ -166,8 +195,8 @@ def _run(argv: list[str]) -> int:
     except RmqError as err:
         error = err
     except OSError as err:
-        if err.filename is None:
-            raise  # stdout, which has no name
+        if err.filename in (None, _STDOUT):
+            raise
         error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
     except MemoryError as err:
         error = OutOfMemory(f"out of memory: {err}" if str(err) else "out of memory")
