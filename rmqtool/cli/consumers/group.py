@@ -11,7 +11,6 @@ from rmqtool.cli.framework.options import (
     BackupOption,
     BakOption,
     BrokerConfOption,
-    DryRunOption,
     GroupOption,
     LimitOption,
     Output,
@@ -19,8 +18,8 @@ from rmqtool.cli.framework.options import (
     QueueOption,
     StoreDir,
     TopicOption,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.cli.read.run_query import need_log, open_store
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -208,8 +207,7 @@ def group_reset(
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -229,7 +227,7 @@ def group_reset(
     )  # fmt: skip
     return run_offsets(
         need_log(store, broker_conf, say=False).layout, opener_of(broadcast, broker), planner, command="group-reset",
-        clamp=clamp, dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
+        clamp=clamp, consent=consent, backup=backup, output=output.value, nothing=consumer_group,
     )  # fmt: skip
 
 
@@ -246,8 +244,7 @@ def group_clone(
         typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
     ] = None,
     broker: BrokerOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -266,7 +263,7 @@ def group_clone(
     )
     return run_offsets(
         layout, opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
-        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=source,
+        consent=consent, backup=backup, output=output.value, nothing=source,
     )  # fmt: skip
 
 

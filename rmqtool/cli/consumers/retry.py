@@ -10,7 +10,6 @@ from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
     BrokerConfOption,
-    DryRunOption,
     GroupOption,
     LimitOption,
     Output,
@@ -19,8 +18,8 @@ from rmqtool.cli.framework.options import (
     StoreDir,
     TopicOption,
     UntilOption,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.cli.read.run_query import need_messages
 
 
@@ -181,8 +180,7 @@ def dlq_requeue(
             "--to", metavar="WHERE", help="retry, the group's retry topic, or origin, the topic they came from."
         ),
     ] = "retry",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -195,6 +193,4 @@ def dlq_requeue(
     """
     from rmqtool.cli.write.run_services import run_requeue
 
-    return run_requeue(
-        store, consumer_group, ids, broker_conf, target=to, dry_run=dry_run, yes=yes, output=output.value
-    )
+    return run_requeue(store, consumer_group, ids, broker_conf, target=to, consent=consent, output=output.value)

@@ -2,10 +2,10 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,6 +15,9 @@ from rmqtool.cli.commands import COMMANDS, WORDS
 from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
 from rmqtool.cli.framework.plain_values import convert_plainly
 from rmqtool.cli.render.output import PEOPLE, TABLES
+
+if TYPE_CHECKING:
+    from inspect import Parameter, Signature
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -147,6 +150,8 @@ def _registering(name: str) -> Callable[..., Any]:
 def command(name: str, example: str, *, progress: bool = False, tables: Sequence[str] = ()) -> Callable[..., Any]:
     """Register a command of the table. Every one has an example at the end of its help, and returns its exit code.
 
+    A parameter of it may be a dataclass, whose fields are options, as those of this package.
+
     Args:
         progress: it may take long, and shows how far it is.
         tables: names of the tables of its report, the one first that CSV has where none is asked for.
@@ -155,8 +160,9 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
     registering = _registering(name)
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
+        from dataclasses import fields, is_dataclass
         from functools import wraps
-        from inspect import Parameter, signature
+        from inspect import Parameter, Signature, signature
 
         from rmqtool.cli.framework.options import (
             SELECTED,
@@ -182,24 +188,32 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             if tables:
                 _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
+            store, output = kwargs.get("store", ""), kwargs.get("output")
+            for name, kind in bundles.items():
+                kwargs[name] = kind(**{field.name: kwargs.pop(field.name) for field in fields(kind)})
             try:
-                with as_private_as(kwargs.get("store", "")), _showing(shown, kwargs.get("output")):
+                with as_private_as(store), _showing(shown, output):
                     code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
             TABLES.tell()
             raise typer.Exit(code)
 
-        own = signature(function)
+        bundles: dict[str, Any] = {
+            name: parameter.annotation
+            for name, parameter in signature(function).parameters.items()
+            if is_dataclass(parameter.annotation)
+        }
+        own = {parameter.name: parameter for parameter in _expanded(signature(function))}
         too = {
             name: argument
             for option, argument in SELECTED
-            for name, parameter in own.parameters.items()
-            if parameter.annotation == option and "out" not in own.parameters  # which must not be guessed
+            for name, parameter in own.items()
+            if parameter.annotation == option and "out" not in own  # which must not be guessed
         }
         more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
-        more |= {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
-        if "output" in own.parameters:
+        more |= {"tz": ZoneOption} if "store" in own else {}  # which has times
+        if "output" in own:
             more |= {"columns": ColumnsOption, "wide": WideOption}
         if tables:
             more["table"] = TableOption
@@ -210,12 +224,25 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=option)
             for name, option in more.items()
         ]
-        run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
-        run_command.__annotations__ = {**function.__annotations__, **more}
+        run_command.__signature__ = Signature([*own.values(), *added])  # type: ignore[attr-defined]
+        run_command.__annotations__ = {name: parameter.annotation for name, parameter in own.items()} | more
         registering(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
         return run_command
 
     return register
+
+
+def _expanded(signature: "Signature") -> Iterator["Parameter"]:
+    """The parameters of a function, those of a dataclass field by field: it is options that go together."""
+    from dataclasses import MISSING, fields, is_dataclass
+
+    for parameter in signature.parameters.values():
+        if not is_dataclass(parameter.annotation):
+            yield parameter
+            continue
+        for field in fields(parameter.annotation):
+            default = parameter.empty if field.default is MISSING else field.default
+            yield parameter.replace(name=field.name, annotation=field.type, default=default)
 
 
 def _ask_for_table(name: str | None, tables: Sequence[str], output: str) -> None:

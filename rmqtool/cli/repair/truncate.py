@@ -1,6 +1,5 @@
 """The commands ``truncate`` and ``dispatch``: cut the log, or bring queues and index up to it."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -14,8 +13,8 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.cli.read.run_query import need_log
 
 
@@ -25,8 +24,7 @@ def truncate(
     physical_offset: Annotated[
         int, typer.Argument(metavar="OFFSET", min=0, help="Physical offset of the first message to remove.")
     ],
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -37,26 +35,22 @@ def truncate(
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
     their queue are named by check, and clamped by rebuild config.
     """
-    from rmqtool.cli.render.output import confirm
+    from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.errors import Refused
     from rmqtool.store.recovery.command import truncate as run
 
     layout = need_log(store, broker_conf, say=False).layout
-    asking = not yes and not dry_run
-    if asking and not sys.stdin.isatty():
-        raise Refused("truncate writes: give --yes to do it, or --dry-run to look only")
-    if dry_run or asking:
-        plan = run(layout, physical_offset, dry_run=True, backup=backup)
-        if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf)
-            return 0 if plan.clean else 1
-        write_report(plan, "text", to_stderr=True, conf=broker_conf)
-        if not confirm(question(plan)):
-            raise Refused("not confirmed: nothing was changed")
-    report = run(layout, physical_offset, backup=backup)
+    consent.need("truncate")
+    report, done = carry_out(
+        consent,
+        plan=lambda: run(layout, physical_offset, dry_run=True, backup=backup),
+        settled=lambda plan: plan.clean or not plan.loadOk,
+        show=lambda plan: write_report(plan, "text", to_stderr=True, conf=broker_conf),
+        question=question,
+        do=lambda _plan: run(layout, physical_offset, backup=backup),
+    )
     write_report(report, output.value, conf=broker_conf)
-    return 0 if report.loadOk else 1
+    return 0 if (report.loadOk if done else report.clean) else 1
 
 
 @command("dispatch", "rmqtool dispatch store --dry-run", progress=True, tables=RECOVERY_TABLES)
