@@ -7,7 +7,7 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 
-from rmqtool.cli.render.table import Column, TableWriter
+from rmqtool.cli.render.output import Column, TableWriter
 from rmqtool.cli.render.text import broken, note, width_of
 from rmqtool.cli.startup.paging import notes_below
 from tests.cli.running import process, rmqtool

@@ -27,7 +27,7 @@ from rmqtool.analytics.table.tally import Tally
 from rmqtool.cli.read import run_files, run_query
 from rmqtool.cli.read.run_check import run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
-from rmqtool.cli.render.output import dump_json
+from rmqtool.cli.render.text import dump_json
 from rmqtool.cli.repair.run_salvage import write_ndjson
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES

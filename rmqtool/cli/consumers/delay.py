@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     LimitOption,
@@ -16,7 +17,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
 )
-from rmqtool.cli.read.run_query import need_messages
 
 AtOption = Annotated[
     str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, open_store
 from rmqtool.cli.framework.options import (
     BackupOption,
     BakOption,
@@ -20,7 +21,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import need_log, open_store
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
@@ -91,8 +91,8 @@ def group_lag(
     """
     from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
     from rmqtool.cli.framework.choice import first, no_match
-    from rmqtool.cli.render.output import note
     from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
@@ -289,8 +289,8 @@ def group_diff(
     """
     from rmqtool.cli.consumers.run_group import differences
     from rmqtool.cli.framework.choice import first, no_match
-    from rmqtool.cli.render.output import note
     from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
     from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
-from rmqtool.cli.read.run_query import need_log
 
 
 class StrategyName(StrEnum):
@@ -57,8 +57,8 @@ def rebalance_plan(
     Exit code 1: a queue has no consumer, or several, or the topic has no queues.
     """
     from rmqtool.cli.consumers.run_rebalance import run_plan
-    from rmqtool.cli.render.output import note
     from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
     from rmqtool.rules.rebalance import Assignment
 
     warn = Warnings()

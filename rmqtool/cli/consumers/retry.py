@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -20,7 +21,6 @@ from rmqtool.cli.framework.options import (
     UntilOption,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import need_messages
 
 
 class State(StrEnum):

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rmqtool.cli.framework.planning import Consent, carry_out, refuse_held
-from rmqtool.cli.render.output import note, write_object
+from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import write_rows
+from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import Rejected, check_group

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
@@ -17,7 +18,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
 )
-from rmqtool.cli.read.run_query import need_messages
 
 
 class State(StrEnum):
@@ -87,8 +87,8 @@ def transaction_show(
     Exit code 1: there is no such transaction.
     """
     from rmqtool.cli.read.show_trace import write_transaction
-    from rmqtool.cli.render.output import note
     from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.render.text import note
     from rmqtool.services.waiting.half_messages import Transactions
 
     warn = Warnings()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from rmqtool.cli.render.output import note
+from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 
 T = TypeVar("T")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rmqtool.cli.framework.options import DryRunOption, YesOption
-from rmqtool.cli.render.output import confirm, note
+from rmqtool.cli.render.output import confirm
+from rmqtool.cli.render.text import note
 from rmqtool.errors import Refused
 
 Report = TypeVar("Report")

@@ -10,7 +10,8 @@ from functools import partial
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
 from rmqtool.cli.render.messages import message_writer
-from rmqtool.cli.render.output import TableWriter, note
+from rmqtool.cli.render.output import TableWriter
+from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
 from rmqtool.client.cluster.attempts import tried

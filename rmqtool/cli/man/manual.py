@@ -10,7 +10,8 @@ import typer
 from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
 from rmqtool.cli.framework.app import app, command, load
 from rmqtool.cli.framework.options import Output, OutputOption
-from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, use_color, write_all, write_object, writer
+from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
+from rmqtool.cli.render.text import use_color
 from rmqtool.errors import BadValue
 
 FIELDS = ("topic", "title", "summary", "text")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, need_messages
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -22,7 +23,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
 )
-from rmqtool.cli.read.run_query import need_log, need_messages
 
 
 @command("commitlog dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import (
     BakOption,
     BrokerConfOption,
@@ -17,7 +18,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
     TopicOption,
 )
-from rmqtool.cli.read.run_query import open_store
 
 
 @command(
@@ -28,8 +28,9 @@ from rmqtool.cli.read.run_query import open_store
 def info(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
     from rmqtool.cli.read.show_info import INFO_COLUMNS, INFO_FIELDS, show
-    from rmqtool.cli.render.output import PEOPLE, note, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.info import store_info
 
     found = store_info(open_store(store, broker_conf))
@@ -92,8 +93,7 @@ def offsets(
     Exit code 1: no offset is as it was asked for.
     """
     from rmqtool.cli.framework.choice import Choice
-    from rmqtool.cli.render.output import Column, write_all, writer
-    from rmqtool.cli.render.table import rank_in
+    from rmqtool.cli.render.output import Column, rank_in, write_all, writer
     from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
     spare = ("minOffset", "brokerOffset", "consumerOffset")
@@ -117,7 +117,8 @@ def config(
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show the broker's config files, read as a broker reads them."""
-    from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
     from rmqtool.store.config.files import list_configs, raw_config, read_config
 
     layout = open_store(store, broker_conf)

@@ -8,19 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.render.output import (
-    PEOPLE,
-    TABLES,
-    Column,
-    Row,
-    dump_json,
-    note,
-    plain,
-    write_all,
-    write_object,
-    writer,
-)
-from rmqtool.cli.render.text import MOST_COLUMNS, room_of
+from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
+from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import Release
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem

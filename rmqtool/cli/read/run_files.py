@@ -9,9 +9,8 @@ from formats.index import entries_array
 from formats.primitives import java_hash
 from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
-from rmqtool.cli.render.output import Column, note, write_all, writer
-from rmqtool.cli.render.table import rank_in
-from rmqtool.cli.render.text import columns_of
+from rmqtool.cli.render.output import Column, rank_in, write_all, writer
+from rmqtool.cli.render.text import columns_of, note
 from rmqtool.cli.render.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from rmqtool.cli.render.output import plain, use_color
-from rmqtool.cli.render.text import MOST_COLUMNS
+from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.reading.reading import Cause, Reading, Told, severities_of

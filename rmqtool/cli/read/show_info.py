@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.cli.render.output import Column, plain, use_color
-from rmqtool.cli.render.text import room_of
+from rmqtool.cli.render.output import Column
+from rmqtool.cli.render.text import plain, room_of, use_color
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, need_messages
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -16,8 +17,7 @@ from rmqtool.cli.framework.options import (
     StoreDir,
     TopicOption,
 )
-from rmqtool.cli.read.run_query import need_log, need_messages
-from rmqtool.cli.render.output import note
+from rmqtool.cli.render.text import note
 
 
 @command("topic list", "rmqtool topic list store --topic 'Order*'")
@@ -111,7 +111,7 @@ def topic_latest(
     """
     from rmqtool.cli.read.run_query import first
     from rmqtool.cli.render.messages import write_messages
-    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.compacted import latest
     from rmqtool.services.lookup.near import unknown_topic
 

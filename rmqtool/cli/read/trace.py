@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreDir
-from rmqtool.cli.read.run_query import need_messages
 
 
 @command(
@@ -37,9 +37,9 @@ def trace(
     import time
 
     from rmqtool.cli.read.show_trace import write_trace
-    from rmqtool.cli.render.output import note
     from rmqtool.cli.render.progress import showing
     from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.render.text import note
     from rmqtool.services.waiting import trace as engine
 
     warn = Warnings()

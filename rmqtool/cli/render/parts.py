@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from rmqtool.cli.render.output import Row, note, write_all, writer
+from rmqtool.cli.render.output import Row, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue
 
 SCALARS = "report"  # the table of what is no list, in one row

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqtool.cli.render.output import Column, note, write_all, writer
-from rmqtool.cli.render.table import rank_in
+from rmqtool.cli.render.output import Column, rank_in, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import time_text
 
 if TYPE_CHECKING:

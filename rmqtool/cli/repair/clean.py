@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
     AcceptLossOption,
     BackupOption,
@@ -15,7 +16,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import need_log
 from rmqtool.words import counted
 
 
@@ -54,8 +54,9 @@ def clean(
     from dataclasses import replace
 
     from rmqtool.cli.framework.planning import carry_out
-    from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.text import note
     from rmqtool.errors import Refused
     from rmqtool.services.consumers.unread import Unread, unread_below
     from rmqtool.store.repair.expiry import CleanReport

@@ -21,7 +21,8 @@ def init(
     them are there: until then, give append the same --broker-conf.
     """
     from rmqtool.cli.framework.releases import chosen_release
-    from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
     from rmqtool.rules.releases import NEWEST
     from rmqtool.store.append.create import create
     from rmqtool.store.layout.broker_conf import load

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, open_store
 from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
@@ -14,7 +15,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import need_log, open_store
 
 
 class Target(StrEnum):
@@ -67,8 +67,9 @@ def rebuild(
     which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
     """
     from rmqtool.cli.framework.planning import carry_out, note_actions
-    from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.text import note
     from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
     from rmqtool.store.repair.rebuild import rebuild as run
     from rmqtool.words import counted

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     AcceptLossOption,
@@ -17,7 +18,6 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.cli.framework.releases import chosen_release
-from rmqtool.cli.read.run_query import need_log
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -62,7 +62,7 @@ def recover(
     import shlex
 
     from rmqtool.cli.framework.planning import carry_out, refuse_held
-    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.text import note
     from rmqtool.cli.repair.show_recovery import question, write_report
     from rmqtool.errors import Refused, UnreadableStore
     from rmqtool.store.disk.lock import holder

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
-from rmqtool.cli.read.run_query import open_store
 
 
 class Form(StrEnum):

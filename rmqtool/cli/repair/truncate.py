@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     BackupOption,
@@ -15,7 +16,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import need_log
 
 
 @command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True, tables=RECOVERY_TABLES)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
@@ -13,7 +14,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.read.run_query import open_store
 
 if TYPE_CHECKING:
     from rmqtool.store.changes.places import Places
@@ -51,7 +51,8 @@ def undo(
     1: there is nothing to undo, or a dry run found that files have changed since.
     """
     from rmqtool.cli.framework.planning import carry_out, note_actions
-    from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
     from rmqtool.errors import BadValue
     from rmqtool.store.changes import undo as engine
     from rmqtool.store.changes.places import Places, named_outside
@@ -95,7 +96,7 @@ def undo(
 
 def _forget(root: "Places", backup: str | None, consent: Consent) -> int:
     from rmqtool.cli.framework.planning import ask
-    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.text import note
     from rmqtool.store.changes.pending import pending_runs
     from rmqtool.store.changes.undo import give_up
 

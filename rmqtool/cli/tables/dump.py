@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
 from rmqtool.cli.framework.options import (
     BrokerConfOption,
     OffsetOption,
@@ -18,7 +19,6 @@ from rmqtool.cli.framework.options import (
     TopicOption,
     UntilOption,
 )
-from rmqtool.cli.read.run_query import need_log
 from rmqtool.errors import BadValue
 
 
@@ -118,7 +118,7 @@ def dump_to_parquet(
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.remote.stores import opened
-    from rmqtool.cli.render.output import note
+    from rmqtool.cli.render.text import note
     from rmqtool.cli.render.times import parse_range, parse_time
     from rmqtool.cli.tables.show_dump import write_report
     from rmqtool.progress import stage

@@ -11,8 +11,7 @@ from typing import Any
 from rmqtool.analytics.source.plan import Request
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.sql.query import Answer, answer
-from rmqtool.cli.render.output import Column, write_all, writer
-from rmqtool.cli.render.table import rank_in
+from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.tables.asked import plain_row, say
 from rmqtool.errors import Refused
 

@@ -1,7 +1,8 @@
 """What became of a dump, for people and for scripts."""
 
 from rmqtool.analytics.dump.report import DumpReport
-from rmqtool.cli.render.output import Column, note, write_all, write_object, writer
+from rmqtool.cli.render.output import Column, write_all, write_object, writer
+from rmqtool.cli.render.text import note
 from rmqtool.words import counted
 
 FIELDS = (

@@ -12,7 +12,8 @@ from typing import Any
 
 from rmqtool.cli.framework.ending import Ending
 from rmqtool.cli.framework.releases import chosen_release
-from rmqtool.cli.render.output import PEOPLE, Column, note, writer
+from rmqtool.cli.render.output import PEOPLE, Column, writer
+from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage

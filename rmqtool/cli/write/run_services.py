@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rmqtool.cli.framework.planning import Consent, carry_out
-from rmqtool.cli.render.output import note
 from rmqtool.cli.render.rows import Warnings, write_rows
+from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_decide import Command, decider
 from rmqtool.errors import BadValue
@@ -135,7 +135,7 @@ def run_requeue(
     warn, ending = Warnings(), Ending()
 
     def plan() -> list[Requeued]:
-        from rmqtool.cli.read.run_query import need_messages, open_store
+        from rmqtool.cli.framework.opening import need_messages, open_store
         from rmqtool.store.roles.table import heed
 
         for text in heed(open_store(path, broker_conf), "dlq requeue") if consent.dry_run else ():

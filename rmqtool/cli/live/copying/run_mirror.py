@@ -14,7 +14,8 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.releases import chosen_release
 from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Positions, key_of
-from rmqtool.cli.render.output import Column, note, write_all, writer
+from rmqtool.cli.render.output import Column, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster

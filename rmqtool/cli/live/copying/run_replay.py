@@ -13,12 +13,13 @@ from typing import Any
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.choice import say_empty
 from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
 from rmqtool.cli.read.run_files import selection
-from rmqtool.cli.read.run_query import need_messages
-from rmqtool.cli.render.output import Column, note, write_all, writer
+from rmqtool.cli.render.output import Column, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
