@@ -18,7 +18,6 @@ from rmqtool.cli.man.manual import Topic
 from rmqtool.cli.startup import completing
 from rmqtool.cli.startup.completing import CHOICES, VALUES, candidates
 from rmqtool.store.check.codes.all import CODES
-from tests.cli import option_names
 from tests.cli.running import RMQTOOL, ROOT, Result, process
 from tests.cli.test_help import commands, top_level
 from tests.conftest import Unpacked
@@ -201,10 +200,6 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     )
     assert done.stderr == "\n"
     assert bool(done.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
-
-
-def test_names_of_options_are_those_of_the_commands() -> None:
-    assert option_names.PATH.read_text() == option_names.text(), "python -m tests.cli.option_names writes them anew"
 
 
 def zsh_or_fish(shell: str) -> str:
