@@ -9,10 +9,11 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log, open_store
 from rmqtool.cli.framework.options import (
+    ANY_GROUP,
     BackupOption,
     BakOption,
     BrokerConfOption,
-    GroupOption,
+    GroupChoice,
     LimitOption,
     Output,
     OutputOption,
@@ -71,9 +72,7 @@ def group_list(
 @command("group lag", "rmqtool group lag store --group 'lab-*' --by topic")
 def group_lag(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
     limit: LimitOption = None,
@@ -96,7 +95,7 @@ def group_lag(
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
-    rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
+    rows, problems = lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
     shown: Sequence[GroupLag | LagSum]
     if by is By.queue:
         shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
@@ -118,15 +117,13 @@ def group_lag(
     if lagging and rows and not shown:
         note(nobody_behind(rows))
     code = warn.tell() or (1 if problems else 0)
-    return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
+    return no_match(len(rows), code, **vars(choice))
 
 
 @command("group inflight", "rmqtool group inflight store --group billing")
 def group_inflight(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -144,21 +141,19 @@ def group_inflight(
 
     warn = Warnings()
     popped = Popped(need_log(store, broker_conf), int(time.time() * 1000), warn)
-    choice = Choice({"group": consumer_group, "topic": topic, "queue": queue})
+    chosen = Choice(vars(choice))
     names = (
         *("group", "state", "topic", "queueId", "queueOffset", "popTimestamp", "visibleTimestamp", "reconsumeTimes"),
         *("msgId", "keys"),
     )
-    write_rows(output.value, InFlight, choice(popped.in_flight(), limit), names, wide=("keys",))
-    return choice.ends(warn.tell())
+    write_rows(output.value, InFlight, chosen(popped.in_flight(), limit), names, wide=("keys",))
+    return chosen.ends(warn.tell())
 
 
 @command("group offsets", "rmqtool group offsets store --group lab-consumer --output csv")
 def group_offsets(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
@@ -175,10 +170,10 @@ def group_offsets(
     from rmqtool.cli.render.rows import Warnings
 
     warn = Warnings()
-    rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
+    rows = offsets(open_store(store, broker_conf), choice, broadcast, broker, warn)
     columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
     count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
-    return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
+    return no_match(count, warn.tell(), **vars(choice))
 
 
 @command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
@@ -274,9 +269,7 @@ def group_diff(
         str | None,
         typer.Argument(metavar="[OTHER]", help="Another store, its consumerOffset.json, or a CSV file of offsets."),
     ] = None,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
@@ -294,11 +287,9 @@ def group_diff(
     from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()
-    rows, compared = differences(
-        open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
-    )
+    rows, compared = differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
     write_rows(output.value, OffsetChange, first(rows, limit))
     if compared and not rows:
         note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
-    return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)
+    return no_match(compared, code, **vars(choice))

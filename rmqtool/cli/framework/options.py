@@ -1,5 +1,6 @@
 """Options that many commands share, said once."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -133,3 +134,40 @@ EngineOption = Annotated[
         help="Rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
     ),
 ]
+
+
+# -- options that go together ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Times:
+    """A range of store times."""
+
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True)
+class MessageChoice:
+    """Which messages."""
+
+    topic: TopicOption = None
+    queue: QueueOption = None
+    tag: TagOption = None
+    key: KeyOption = None
+    offset: OffsetOption = None
+    queue_offset: QueueOffsetOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Which groups, and which of the queues that they consume."""
+
+    group: GroupOption = None
+    topic: TopicOption = None
+    queue: QueueOption = None
+
+
+ANY_TIME, ANY_MESSAGE, ANY_GROUP = Times(), MessageChoice(), GroupChoice()

@@ -7,35 +7,25 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_log, need_messages
 from rmqtool.cli.framework.options import (
+    ANY_MESSAGE,
+    ANY_TIME,
     Body,
     BodyOption,
     BrokerConfOption,
-    KeyOption,
     LimitOption,
+    MessageChoice,
     OffsetOption,
     Output,
     OutputOption,
-    QueueOffsetOption,
-    QueueOption,
-    SinceOption,
     StoreDir,
-    TagOption,
-    TopicOption,
-    UntilOption,
+    Times,
 )
 
 
 @command("commitlog dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson")
 def commitlog_dump(
     store: StoreDir,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    offset: OffsetOption = None,
-    queue_offset: QueueOffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
     records: Annotated[
         bool, typer.Option("--records", help="A row for each record, also for one that holds a batch of messages.")
@@ -50,7 +40,7 @@ def commitlog_dump(
     """
     from rmqtool.cli.read.run_files import run_commitlog_dump, selection
 
-    chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
+    chosen = selection(messages)
     return run_commitlog_dump(
         need_messages(store, broker_conf), chosen, limit, body.value, output.value, records=records
     )
@@ -75,14 +65,7 @@ def commitlog_hexdump(
 @command("consumequeue dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv")
 def consumequeue_dump(
     store: StoreDir,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    offset: OffsetOption = None,
-    queue_offset: QueueOffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
     expired: Annotated[
         bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
@@ -96,7 +79,7 @@ def consumequeue_dump(
     """
     from rmqtool.cli.read.run_files import run_consumequeue_dump, selection
 
-    chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
+    chosen = selection(messages)
     return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
 
 
@@ -105,8 +88,7 @@ def index_dump(
     store: StoreDir,
     headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,
     offset: OffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    times: Times = ANY_TIME,
     limit: LimitOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -119,7 +101,7 @@ def index_dump(
     from rmqtool.cli.read.run_files import run_index_dump, run_index_headers, selection
 
     layout = need_log(store, broker_conf).layout
-    chosen = selection(None, None, None, None, offset, None, since, until)
+    chosen = selection(MessageChoice(offset=offset, since=times.since, until=times.until))
     if headers:
         return run_index_headers(layout, chosen, limit, output.value)
     return run_index_dump(layout, chosen, limit, output.value)

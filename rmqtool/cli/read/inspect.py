@@ -8,15 +8,14 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import (
+    ANY_GROUP,
     BakOption,
     BrokerConfOption,
-    GroupOption,
+    GroupChoice,
     LimitOption,
     Output,
     OutputOption,
-    QueueOption,
     StoreDir,
-    TopicOption,
 )
 
 
@@ -80,9 +79,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf:
 @command("offsets", "rmqtool offsets store --group billing")
 def offsets(
     store: StoreDir,
-    group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     bak: BakOption = False,
     output: OutputOption = Output.text,
@@ -102,10 +99,10 @@ def offsets(
         for name in OFFSET_FIELDS
         if name != "diff"
     ]
-    choice = Choice({"group": group, "topic": topic, "queue": queue})
-    rows = choice(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
+    chosen = Choice(vars(choice))
+    rows = chosen(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
     write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))
-    return choice.ends()
+    return chosen.ends()
 
 
 @command("config", "rmqtool config store topics.json --output json")

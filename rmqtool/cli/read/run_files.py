@@ -8,6 +8,7 @@ from typing import Any
 from formats.index import entries_array
 from formats.primitives import java_hash
 from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
+from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import columns_of, note
@@ -37,26 +38,17 @@ HEADER_FIELDS = (
 )
 
 
-def selection(
-    topics: list[str] | None,
-    queue_ids: list[int] | None,
-    tags: list[str] | None,
-    keys: list[str] | None,
-    offset: str | None,
-    queue_offset: str | None,
-    since: str | None,
-    until: str | None,
-) -> Selection:
-    """Selection options as the command line gives them; a range that holds nothing is told on stderr."""
+def selection(choice: MessageChoice) -> Selection:
+    """What the options choose; a range that holds nothing is told on stderr."""
     chosen = Selection(
-        tuple(topics or ()),
-        tuple(queue_ids or ()),
-        tuple(tags or ()),
-        tuple(keys or ()),
-        parse_range(offset) if offset else ALL,
-        parse_range(queue_offset) if queue_offset else ALL,
-        parse_time(since) if since else -MAX_TIME,
-        parse_time(until) if until else MAX_TIME,
+        tuple(choice.topic or ()),
+        tuple(choice.queue or ()),
+        tuple(choice.tag or ()),
+        tuple(choice.key or ()),
+        parse_range(choice.offset) if choice.offset else ALL,
+        parse_range(choice.queue_offset) if choice.queue_offset else ALL,
+        parse_time(choice.since) if choice.since else -MAX_TIME,
+        parse_time(choice.until) if choice.until else MAX_TIME,
     )
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     return chosen

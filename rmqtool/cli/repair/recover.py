@@ -1,6 +1,6 @@
 """The command ``recover``: the log as at a broker's next start, the rest made whole."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -90,13 +90,14 @@ def recover(
     if not consent.dry_run:
         heed(layout, "recover")
     consent.need("recover")
+    rules: dict[str, Any] = {
+        "release": release, "exactly": exactly, "quick": quick, "fix_delay_times": fix_delay_times, "backup": backup,
+    }  # fmt: skip
 
     def plan() -> RecoveryReport:
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
             return plan_rocks(layout)
-        return recovery.plan(
-            layout, release=release, exactly=exactly, quick=quick, fix_delay_times=fix_delay_times, backup=backup
-        )
+        return recovery.plan(layout, **rules)
 
     def do(shown: RecoveryReport | None) -> RecoveryReport:
         def guard(report: RecoveryReport) -> None:
@@ -104,10 +105,7 @@ def recover(
                 words = "; ".join(report.destroys).replace(" STORE ", f" {shlex.quote(store)} ")
                 raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
 
-        return recovery.recover(
-            layout, release=release, exactly=exactly, quick=quick, fix_delay_times=fix_delay_times, backup=backup,
-            guard=guard,
-        )  # fmt: skip
+        return recovery.recover(layout, **rules, guard=guard)
 
     report, done = carry_out(
         consent,

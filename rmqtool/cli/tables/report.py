@@ -1,20 +1,21 @@
 """The ``report`` commands: ready questions to a store, answered here or through Spark."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
+    ANY_TIME,
     BrokerConfOption,
     GroupOption,
     LimitOption,
     Output,
     OutputOption,
-    SinceOption,
+    Times,
     TopicOption,
-    UntilOption,
 )
 from rmqtool.cli.tables.sql import StoresDir
 
@@ -47,10 +48,34 @@ RunnerOption = Annotated[
 ]
 
 
-def _run(name: str, store: str, output: Output, *, runner: Runner, **options: Any) -> int:
+@dataclass(frozen=True)
+class How:
+    """How a report is made and shown."""
+
+    limit: LimitOption = None
+    runner: RunnerOption = Runner.auto
+    output: OutputOption = Output.text
+    broker_conf: BrokerConfOption = None
+
+
+PLAINLY = How()
+
+
+def _run(
+    name: str,
+    store: str,
+    how: How,
+    *,
+    topics: list[str] | None = None,
+    groups: list[str] | None = None,
+    times: Times = ANY_TIME,
+) -> int:
     from rmqtool.cli.tables.run_report import run_report
 
-    return run_report(name, store, output=output.value, runner=runner.value, **options)
+    return run_report(
+        name, store, output=how.output.value, runner=how.runner.value, topics=topics, groups=groups, since=times.since,
+        until=times.until, limit=how.limit, broker_conf=how.broker_conf,
+    )  # fmt: skip
 
 
 @command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)
@@ -58,46 +83,26 @@ def traffic(
     store: StoresDir,
     by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages and bytes by topic and hour or minute (UTC)."""
     name = "traffic" if by is Bucket.hour else "traffic-by-minute"
-    return _run(
-        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
-    )
+    return _run(name, store, how, topics=topic, times=times)
 
 
 @command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
 def sizes(
     store: StoresDir,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages by topic and stored size.
 
     A size class ends at atMost bytes and begins above half of that.
     """
-    return _run(
-        "sizes",
-        store,
-        output,
-        topics=topic,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("sizes", store, how, topics=topic, times=times)
 
 
 @command("report duplicates", "rmqtool report duplicates store --by key", progress=True)
@@ -107,46 +112,26 @@ def duplicates(
         By, typer.Option("--by", metavar="FIELD", help="id, the client's unique id, or key, the application's.")
     ] = By.id,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """List what a topic has more than once.
 
     Retries, delayed and half messages are copies by design and do not count. Exit code 1: there are duplicates.
     """
     name = f"duplicates-by-{by.value}"
-    return _run(
-        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
-    )
+    return _run(name, store, how, topics=topic, times=times)
 
 
 @command("report producers", "rmqtool report producers store", progress=True)
 def producers(
     store: StoresDir,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages by the host that sent them."""
-    return _run(
-        "producers",
-        store,
-        output,
-        topics=topic,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("producers", store, how, topics=topic, times=times)
 
 
 @command("report lag", "rmqtool report lag store --group billing", progress=True)
@@ -154,13 +139,10 @@ def lag(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    how: How = PLAINLY,
 ) -> int:
     """Show how far consumer groups are behind, by topic."""
-    return _run("lag", store, output, topics=topic, groups=groups, limit=limit, runner=runner, broker_conf=broker_conf)
+    return _run("lag", store, how, topics=topic, groups=groups)
 
 
 @command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
@@ -168,44 +150,23 @@ def unconsumed(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """List messages that were sent and not consumed.
 
     Lists each message that lies beyond a group's offset, for each such group, and without a group where none has an
     offset in the queue.
     """
-    return _run(
-        "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit, runner=runner,
-        broker_conf=broker_conf,
-    )  # fmt: skip
+    return _run("unconsumed", store, how, topics=topic, groups=groups, times=times)
 
 
 @command("report retries", "rmqtool report retries store --group billing", progress=True)
 def retries(
     store: StoresDir,
     groups: GroupOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Follow messages that a group failed to consume, through retries to the dead letters."""
-    return _run(
-        "retries",
-        store,
-        output,
-        groups=groups,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("retries", store, how, groups=groups, times=times)

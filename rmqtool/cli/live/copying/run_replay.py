@@ -14,6 +14,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.choice import say_empty
 from rmqtool.cli.framework.ending import Ending
 from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
@@ -62,26 +63,18 @@ class ReplayPlan:
     acl: str | None = None
     dry_run: bool
     broker_conf: str | None
-    topics: list[str] | None
-    queues: list[int] | None
-    tags: list[str] | None
-    keys: list[str] | None
-    offset: str | None
-    queue_offset: str | None
-    since: str | None
-    until: str | None
+    messages: MessageChoice
 
     def subject(self) -> dict[str, Any]:
         """What a journal is for, as the command line has it."""
         source = "-" if self.source == "-" else os.path.realpath(self.source)
-        names = ("topics", "queues", "tags", "keys", "offset", "queue_offset", "since", "until", "to")
-        return {"source": source, **{name: getattr(self, name) for name in names}}
+        names = {"topic": "topics", "queue": "queues", "tag": "tags", "key": "keys"}
+        chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
+        return {"source": source, **chosen, "to": self.to}
 
     def chosen(self) -> Selection:
         """The selection."""
-        return selection(
-            self.topics, self.queues, self.tags, self.keys, self.offset, self.queue_offset, self.since, self.until
-        )
+        return selection(self.messages)
 
     def journal_path(self) -> str:
         """Where the journal is.
