@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.cli.commands import WORDS, Group
 from rmqtool.cli.framework import app
-from rmqtool.cli.framework.guesses import _MEANT
+from rmqtool.cli.framework.usage import _MEANT
 from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
 

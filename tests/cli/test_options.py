@@ -145,7 +145,7 @@ def test_old_spellings_go_on_working() -> None:
     assert dump["--engine"] is dump["--runner"]
     assert dump["--split-mb"].hidden
     for word in ("4", "4.9", "4.9.8", "5", "5.3", "5.3.3", "auto"):
-        from rmqtool.cli.framework.releases import chosen_release
+        from rmqtool.cli.framework.opening import chosen_release
         from rmqtool.rules.releases import RELEASES
 
         assert chosen_release(word) in (None, *RELEASES.values())

@@ -1,12 +1,17 @@
-"""Opening the store of a command line, by the broker's properties file where one is given."""
+"""The store of a command line, and the release whose rules it is to be taken by."""
+
+from typing import TYPE_CHECKING
 
 from rmqtool.cli.render.text import note
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhere, need_readable_log
+
+if TYPE_CHECKING:
+    from rmqtool.rules.releases import Release
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
@@ -57,3 +62,20 @@ def need_messages(
     for words in elsewhere:
         note(f"warning: {words}")
     return log
+
+
+def chosen_release(text: str) -> "Release | None":
+    """The release whose rules the user asks for; None for those of the release that wrote the store (``auto``).
+
+    Raises:
+        BadValue: no release with rules of its own has that name.
+    """
+    if text == "auto":
+        return None
+    from rmqtool.rules.releases import RELEASES, release_named
+
+    try:
+        return release_named(text)
+    except ValueError:
+        *others, last = RELEASES
+        raise BadValue(f"--engine {text}: give {', '.join(('auto', *others))} or {last}") from None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.access import credentials
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import open_store
+from rmqtool.cli.framework.opening import chosen_release, open_store
 from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
-from rmqtool.cli.framework.releases import chosen_release
 
 
 class Severity(StrEnum):

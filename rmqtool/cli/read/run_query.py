@@ -133,7 +133,7 @@ def run_query_offset(
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
-    from rmqtool.cli.framework.releases import chosen_release
+    from rmqtool.cli.framework.opening import chosen_release
     from rmqtool.services.lookup.get_message import asked_for, get_message
     from rmqtool.store.queues.batch import open_any_queue
 
@@ -215,7 +215,7 @@ def run_query_time(
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
-    from rmqtool.cli.framework.releases import chosen_release
+    from rmqtool.cli.framework.opening import chosen_release
     from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
     from rmqtool.store.layout.version import release_of
     from rmqtool.store.queues.batch import open_any_queue

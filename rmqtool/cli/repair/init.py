@@ -20,7 +20,7 @@ def init(
     Its first commit-log file tells how long all will be. The sizes of queue and index files are known once the first of
     them are there: until then, give append the same --broker-conf.
     """
-    from rmqtool.cli.framework.releases import chosen_release
+    from rmqtool.cli.framework.opening import chosen_release
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.rules.releases import NEWEST

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.opening import chosen_release, need_log
 from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     AcceptLossOption,
@@ -17,7 +17,6 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
-from rmqtool.cli.framework.releases import chosen_release
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.progress import showing
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rmqtool.cli.framework.ending import Ending
-from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.output import PEOPLE, Column, writer
 from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS

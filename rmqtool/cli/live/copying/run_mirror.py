@@ -11,7 +11,7 @@ from functools import partial
 from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.framework.releases import chosen_release
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Positions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
