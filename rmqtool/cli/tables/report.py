@@ -1,8 +1,9 @@
 """The ``report`` commands: ready questions to a store, answered here or through Spark."""
 
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,6 +19,9 @@ from rmqtool.cli.framework.options import (
     TopicOption,
 )
 from rmqtool.cli.tables.sql import StoresDir
+
+if TYPE_CHECKING:
+    from rmqtool.cli.render.output import Column
 
 
 class By(StrEnum):
@@ -41,6 +45,13 @@ class Runner(StrEnum):
     spark = "spark"
     local = "local"
 
+
+_WIDTH = 20  # cells of the longest bar
+_NUMBERS = {
+    "messages", "bytes", "atMost", "smallest", "largest", "copies", "firstPhysicalOffset", "lastPhysicalOffset",
+    "topics", "connections", "queues", "stored", "lag", "queueId", "queueOffset", "physicalOffset", "retries",
+}  # fmt: skip
+_WIDE = ("topic", "group", "keys", "chain")
 
 RunnerOption = Annotated[
     Runner,
@@ -70,12 +81,79 @@ def _run(
     groups: list[str] | None = None,
     times: Times = ANY_TIME,
 ) -> int:
-    from rmqtool.cli.tables.run_report import run_report
+    """A report's rows: 0, or 1 when damage was met, duplicates were found, or nothing that was asked for."""
+    from contextlib import closing
 
-    return run_report(
-        name, store, output=how.output.value, runner=how.runner.value, topics=topics, groups=groups, since=times.since,
-        until=times.until, limit=how.limit, broker_conf=how.broker_conf,
-    )  # fmt: skip
+    from rmqtool.analytics.source.read import Counters
+    from rmqtool.analytics.sql.native import is_small, native_rows
+    from rmqtool.analytics.sql.ready import READY
+    from rmqtool.cli.framework.choice import no_match
+    from rmqtool.cli.render.output import Column
+    from rmqtool.cli.render.times import parse_time
+    from rmqtool.cli.tables.asked import plain_row, request, say
+
+    ready = READY[name]
+    asked = request(
+        store,
+        how.broker_conf,
+        topics or (),
+        tier="messages" in ready.columns,
+        topic=",".join(topics) if topics else None,
+        since=str(parse_time(times.since)) if times.since else None,
+        until=str(parse_time(times.until)) if times.until else None,
+    )
+    shape = _Shape(name, how.output, topics, groups, how.limit)
+    if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
+        counters = Counters()
+        found = native_rows(name, asked, counters)
+        every = (plain_row(row.items(), how.output) for row in found)
+        columns = [Column(each, right=each in _NUMBERS, wide=each in _WIDE) for each in ready.names]
+        count = shape.write(every, list(ready.names), columns)
+        code = say(counters)
+    else:
+        from rmqtool.analytics.sql.query import answer
+        from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
+
+        with spark_process(), answer(asked, ready.sql) as answered, closing(rows_of(answered, how.output)) as rows:
+            count = shape.write(rows, answered.columns, columns_of(answered, _WIDE))
+            code = say(answered.counters)
+    if name.startswith("duplicates"):
+        return 1 if count else code
+    return no_match(count, code, topic=topics, group=groups, since=times.since, until=times.until)
+
+
+class _Shape(NamedTuple):
+    """How the rows of a report are shown."""
+
+    name: str
+    output: str
+    topics: list[str] | None
+    groups: list[str] | None
+    limit: int | None
+
+    def write(self, every: Generator[dict[str, Any], None, None], names: list[str], columns: "list[Column]") -> int:
+        """Write those that were asked for; their number."""
+        from rmqtool.analytics.sql.ready import READY
+        from rmqtool.cli.framework.choice import limited, matches
+        from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
+
+        rows: Iterable[dict[str, Any]] = (
+            row for row in every if matches(row.get("topic"), self.topics) and matches(row.get("group"), self.groups)
+        )
+        rows = limited(iter(rows), self.limit, every)
+        bar = READY[self.name].bar
+        if self.output in PEOPLE and bar is not None:
+            rows = _drawn(list(rows), bar)
+            columns.append(Column("bar"))
+        return write_all(writer(self.output, names, columns), rows)
+
+
+def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
+    most = max((row[name] for row in rows), default=0)
+    for row in rows:
+        cells = round(_WIDTH * row[name] / most) if most else 0
+        yield {**row, "bar": "█" * max(cells, row[name] > 0)}
 
 
 @command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)

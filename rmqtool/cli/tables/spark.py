@@ -1,6 +1,5 @@
-"""``sql`` and ``report`` behind their options: ask Spark, write the rows."""
+"""What ``sql`` and ``report`` have in common where Spark answers: its process, and its rows."""
 
-import os
 import signal
 import sys
 import time
@@ -8,12 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from rmqtool.analytics.source.plan import Request
 from rmqtool.analytics.spark.jvm import environment
-from rmqtool.analytics.sql.query import Answer, answer
-from rmqtool.cli.render.output import Column, rank_in, write_all, writer
-from rmqtool.cli.tables.asked import plain_row, say
-from rmqtool.errors import Refused
+from rmqtool.analytics.sql.query import Answer
+from rmqtool.cli.render.output import Column, rank_in
+from rmqtool.cli.tables.asked import plain_row
 
 # columns of the tables that go first where a line does not hold all; the last two where there is a lag to look at
 _SPARE = (
@@ -22,19 +19,6 @@ _SPARE = (
 )  # fmt: skip
 _BESIDE_LAG = _SPARE[-2:]
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
-
-
-def run_sql(asked: Request, query: str, *, to: str | None, overwrite: bool, output: str) -> int:
-    """``sql``: 0, or 1 when damage was met on the way."""
-    if to is not None:
-        _may_write(to, overwrite=overwrite)
-    with spark_process(), answer(asked, query) as found:
-        if to is not None:
-            found.write_parquet(to)
-        else:
-            with closing(rows_of(found, output)) as rows:
-                write_all(writer(output, found.columns, columns_of(found)), rows)
-        return say(found.counters)
 
 
 def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
@@ -57,16 +41,6 @@ def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]
     with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
         for row in rows:
             yield plain_row(zip(names, row, strict=True), output)
-
-
-def _may_write(path: str, *, overwrite: bool) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise Refused(f"{folder}: no such directory")
-    if os.path.isdir(path):
-        raise Refused(f"{path}: is a directory")
-    if os.path.exists(path) and not overwrite:
-        raise Refused(f"{path}: exists; give --overwrite to replace it")
 
 
 def _unraisable(told: "sys.UnraisableHookArgs") -> None:
