@@ -226,6 +226,25 @@ def writes(argv: list[str]) -> bool:
     return command is not None and command.writes and "--dry-run" not in argv
 
 
+def options_of(name: str) -> list[str]:
+    """The options of a command; those that take a value end with ``=``."""
+    from rmqtool.cli.option_names import TEXT
+
+    return _lines(TEXT).get(name, "").split()
+
+
+def words_of(what: str) -> list[str]:
+    """The values of an option or argument of a command (``init --engine``); none where they are not a few words."""
+    from rmqtool.cli.option_names import VALUES
+
+    return _lines(VALUES).get(what, "").split()
+
+
+def _lines(table: str) -> dict[str, str]:
+    parts = (line.partition(": ") for line in table.replace("\n  ", " ").splitlines())
+    return {name: rest for name, _colon, rest in parts}
+
+
 def list_commands() -> str:
     """All sections as the first screen has them."""
     return "\n\n".join("\n".join([f"{title}:", *map(_line, entries)]) for title, entries in SECTIONS.items())

@@ -1,4 +1,4 @@
-"""Write ``rmqtool/cli/startup/option_names.py``: ``python -m tests.cli.option_names``."""
+"""Write ``rmqtool/cli/option_names.py``: ``python -m tests.cli.option_names``."""
 
 import textwrap
 from enum import Enum
@@ -12,7 +12,7 @@ from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
-PATH: Path = ROOT / "rmqtool" / "cli" / "startup" / "option_names.py"
+PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
 HEAD = '''\
 """Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 

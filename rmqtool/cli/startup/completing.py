@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqtool.cli.commands import WORDS, Group
+from rmqtool.cli.commands import WORDS, Group, options_of, words_of
 from rmqtool.cli.startup.defaults import OPTIONS
 
 if TYPE_CHECKING:
@@ -96,45 +96,26 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
     arguments, option = _arguments(rest)
     name = "" if entry is None else entry.name
     if begun.startswith("-") and option is None:
-        return [word.removesuffix("=") for word in _options_of(name)]
+        return [word.removesuffix("=") for word in options_of(name)]
     if option is not None:
         if option in CHOICES:
             return CHOICES[option]
         if option in VALUES and arguments:
             return _of_store(VALUES[option], arguments)
-        return _words_of(f"{name} {option}")
+        return words_of(f"{name} {option}")
     kinds = [] if entry is None else entry.arguments
     if kinds and len(arguments) >= len(kinds) and kinds[-1].endswith("..."):
         kind = kinds[-1]
     else:
         kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
     if kind in ("page", "part..."):
-        return _words_of(f"{name} {kind}")
+        return words_of(f"{name} {kind}")
     return _of_store(kind, arguments) if kind in _KINDS else ()
-
-
-def _options_of(name: str) -> Iterable[str]:
-    from rmqtool.cli.startup.option_names import TEXT
-
-    return _lines(TEXT).get(name, "").split()
-
-
-def _words_of(what: str) -> Iterable[str]:
-    """Values of an option or an argument of a command; none where they are not a few words."""
-    from rmqtool.cli.startup.option_names import VALUES
-
-    return _lines(VALUES).get(what, "").split()
-
-
-def _lines(table: str) -> dict[str, str]:
-    return {
-        name: rest for name, _colon, rest in (one.partition(": ") for one in table.replace("\n  ", " ").splitlines())
-    }
 
 
 def _flags() -> set[str]:
     """Options without a value, of all commands."""
-    from rmqtool.cli.startup.option_names import TEXT
+    from rmqtool.cli.option_names import TEXT
 
     return {*_ROOT, *(word for word in TEXT.split() if word[0] == "-" and word[-1] != "=")}
 
@@ -159,7 +140,7 @@ def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
 
     try:
         if kind == "code":
-            from rmqtool.cli.startup.option_names import CODES
+            from rmqtool.cli.option_names import CODES
 
             return CODES.split()
         return _names(kind, arguments)
