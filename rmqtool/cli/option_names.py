@@ -1,4 +1,4 @@
-"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
 
 TEXT = """
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=

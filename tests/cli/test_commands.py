@@ -9,7 +9,7 @@ import pytest
 from rmqtool.cli import commands as table
 from rmqtool.cli.commands import COMMANDS, SECTIONS, WORDS, Group, find_command, writes
 from rmqtool.cli.startup.completing import _KINDS
-from tests.cli import option_names
+from tests.cli import derive
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
@@ -45,7 +45,11 @@ def test_an_entry_is_whole(name: str) -> None:
 
 
 def test_the_options_of_every_command_are_known_to_completion() -> None:
-    assert option_names.PATH.read_text() == option_names.text(), "run python -m tests.cli.option_names"
+    assert derive.PATH.read_text() == derive.text(), "run python -m tests.cli.derive"
+
+
+def test_readme_lists_every_command() -> None:
+    assert derive.README.read_text() == derive.readme(), "run python -m tests.cli.derive"
 
 
 def test_the_table_imports_nothing_at_a_start() -> None:

@@ -1,11 +1,14 @@
-"""Write ``rmqtool/cli/option_names.py``: ``python -m tests.cli.option_names``."""
+"""Write what derives from the table of commands: ``python -m tests.cli.derive``.
+
+That is completion's list of options, ``rmqtool/cli/option_names.py``, and the list of commands in README.
+"""
 
 import textwrap
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
-from rmqtool.cli.commands import COMMANDS
+from rmqtool.cli.commands import COMMANDS, SECTIONS, Group
 from rmqtool.cli.startup.completing import CHOICES
 from rmqtool.cli.startup.defaults import OPTIONS
 from rmqtool.store.check.codes.all import CODES
@@ -13,8 +16,9 @@ from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
 PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
+README: Path = ROOT / "README.md"
 HEAD = '''\
-"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
 
 TEXT = """
 '''
@@ -58,8 +62,29 @@ def text() -> str:
     return HEAD + "\n".join([*lines, '"""', "", 'VALUES = """', *values, '"""', "", 'CODES = """', *codes, '"""', ""])
 
 
+def readme() -> str:
+    """README with the list of commands as the table has them."""
+    page = README.read_text(encoding="utf-8")
+    before, rest = page.split("\n- look: ", 1)
+    return f"{before}\n{listed()}\n\n{rest.split(chr(10) * 2, 1)[1]}"
+
+
+def listed() -> str:
+    """Each section and its commands, those of a group together."""
+    lines = []
+    for title, entries in SECTIONS.items():
+        names = [
+            f"`{entry.name} {'|'.join(entry.commands)}`" if isinstance(entry, Group) else f"`{entry.name}`"
+            for entry in entries
+        ]
+        line = f"- {title.split(',')[0].lower()}: " + ", ".join(name.replace(" ", "\0") for name in names)
+        lines += textwrap.wrap(line, 120, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
 def main() -> None:
     PATH.write_text(text(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
 
 
 if __name__ == "__main__":
