@@ -228,7 +228,7 @@ def _act() -> None:
     """In the terminal: every command in a process of its own, which has what this one has loaded."""
     import typer.main
 
-    import rmqtool.cli.read.run_query
+    import rmqtool.cli.read.lookups
     import rmqtool.cli.read.show_check
     import rmqtool.cli.read.show_info
     import rmqtool.services.consumers.groups

@@ -159,7 +159,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
 
     registering = _registering(name)
 
-    def register(function: Callable[..., int]) -> Callable[..., None]:
+    def register(function: Callable[..., int]) -> Callable[..., int]:
         from dataclasses import fields, is_dataclass
         from functools import wraps
         from inspect import Parameter, Signature, signature
@@ -227,7 +227,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         run_command.__signature__ = Signature([*own.values(), *added])  # type: ignore[attr-defined]
         run_command.__annotations__ = {name: parameter.annotation for name, parameter in own.items()} | more
         registering(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
-        return run_command
+        return function
 
     return register
 

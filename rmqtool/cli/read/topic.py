@@ -109,7 +109,7 @@ def topic_latest(
     A key whose newest message has no body is deleted, and is not shown. physicalOffset is the position in that log.
     Exit code 1: there is none.
     """
-    from rmqtool.cli.read.run_query import first
+    from rmqtool.cli.read.lookups import first
     from rmqtool.cli.render.messages import write_messages
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.compacted import latest

@@ -69,11 +69,11 @@ def parse(
             return None
     if len(arguments) != count or not all(arguments):
         return None
-    from rmqtool.cli.read import run_query
+    from rmqtool.cli.read import lookups
 
     functions: dict[str, Callable[..., int]] = {
-        "query-key": run_query.run_query_key,
-        "query-id": run_query.run_query_id,
+        "query-key": lookups.run_query_key,
+        "query-id": lookups.run_query_id,
     }
     for name in ("output", "body", "broker_conf"):
         if name in defaults:
