@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqtool.cli.framework.planning import Consent, carry_out, refuse_held
+from rmqtool.cli.framework.planning import Consent, carry_out, refuse_if_held
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import note
@@ -106,7 +106,7 @@ def run_offsets(
     """Show the plan, ask, and carry it out."""
     name = command.replace("-", " ")
     consent.need(name)
-    refuse_held(
+    refuse_if_held(
         layout.root,
         holder(layout.root),
         dry_run=consent.dry_run,

@@ -134,7 +134,7 @@ def root(
     """Inspect, query, recover and export Apache RocketMQ store directories, without a broker."""
 
 
-def _registering(name: str) -> Callable[..., Any]:
+def _find_decorator(name: str) -> Callable[..., Any]:
     """What registers a function as the command of a name; one of a group in the application of that."""
     word, _, inner = name.partition(" ")
     if not inner:
@@ -157,7 +157,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         tables: names of the tables of its report, the one first that CSV has where none is asked for.
     """
 
-    registering = _registering(name)
+    decorator = _find_decorator(name)
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         from dataclasses import fields, is_dataclass
@@ -204,7 +204,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             for name, parameter in signature(function).parameters.items()
             if is_dataclass(parameter.annotation)
         }
-        own = {parameter.name: parameter for parameter in _expanded(signature(function))}
+        own = {parameter.name: parameter for parameter in _expand(signature(function))}
         too = {
             name: argument
             for option, argument in SELECTED
@@ -226,13 +226,13 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         ]
         run_command.__signature__ = Signature([*own.values(), *added])  # type: ignore[attr-defined]
         run_command.__annotations__ = {name: parameter.annotation for name, parameter in own.items()} | more
-        registering(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        decorator(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
         return function
 
     return register
 
 
-def _expanded(signature: "Signature") -> Iterator["Parameter"]:
+def _expand(signature: "Signature") -> Iterator["Parameter"]:
     """The parameters of a function, those of a dataclass field by field: it is options that go together."""
     from dataclasses import MISSING, fields, is_dataclass
 

@@ -86,7 +86,7 @@ def note_actions(actions: list[str]) -> None:
         note(f"  {action}")
 
 
-def refuse_held(root: str, pid: int | None, *, dry_run: bool, otherwise: str) -> None:
+def refuse_if_held(root: str, pid: int | None, *, dry_run: bool, otherwise: str) -> None:
     """Refuse a store that a process holds; of a dry run say what that means.
 
     Raises:

@@ -60,7 +60,7 @@ def recover(
     """
     import shlex
 
-    from rmqtool.cli.framework.planning import carry_out, refuse_held
+    from rmqtool.cli.framework.planning import carry_out, refuse_if_held
     from rmqtool.cli.render.text import note
     from rmqtool.cli.repair.show_recovery import question, write_report
     from rmqtool.errors import Refused, UnreadableStore
@@ -80,7 +80,7 @@ def recover(
             raise
         note(f"warning: {err}: nobody can take the lock: a broker does not start, and recover stops at it")
         pid = None
-    refuse_held(
+    refuse_if_held(
         layout.root,
         pid,
         dry_run=consent.dry_run,
