@@ -121,6 +121,20 @@ def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
     assert timer.slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
 
 
+def test_no_slot_lies_before_the_last_message_of_the_log(tmp_path: Path) -> None:
+    """A broker passes over slots that were over a week before it starts, and this wheel had stood still for long."""
+    lab = timers.Timers()
+    offsets = [lab.put(seconds) for seconds in (-5, 5, 600)]
+    lab.builder.put("Orders", store_timestamp=NOW + 60_000)
+    store = lab.write(tmp_path)
+    (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(timer.Checkpoint(NOW - 10_000, 0, 3, 3)))
+    rebuilt(store)
+    assert [row.physicalOffset for row in pending(store)] == offsets
+    wheel = TimerFiles(StoreLayout(str(store))).wheel_bytes
+    assert timer.slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
+    assert timer.slot_for(wheel, NOW + 600_000) is not None
+
+
 def test_without_a_checkpoint_a_broker_reads_the_queue_from_its_beginning(tmp_path: Path) -> None:
     lab = timers.Timers()
     lab.put(-5)

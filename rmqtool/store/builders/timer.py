@@ -8,6 +8,7 @@ Source: store.timer.TimerMessageStore (doEnqueue, recover, reviseQueueOffset), T
 """
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -84,9 +85,11 @@ class TimerBuilder:
         self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
         self._last: _Wait | None = None  # of the queue, whether it waits or not
         point = self.files.point
-        self._begin = self._slot(point.last_read_time)  # the slot that the wheel reads next, ms
+        self._read = self._slot(point.last_read_time)  # the slot that was to be read next, ms
         # from there on also what is overdue was not taken
         self._taken = min(point.last_timer_queue_offset, point.master_timer_queue_offset)
+        # the slot that is read next; a broker passes over slots that were over a week before it starts
+        self._begin = max(self._read, self._slot(self._last_store_time()))
 
     def _on_disk(self) -> PlainQueue | None:
         return open_queue(self.layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
@@ -99,6 +102,11 @@ class TimerBuilder:
                 "broker, which builds the rest, and stop it again"
             )
         return open_rocks_queue(self.layout, timer.TOPIC, timer.QUEUE_ID)
+
+    def _last_store_time(self) -> int:
+        """Of the log, ms; a time that is still to come, as damage may have it, counts as none."""
+        last = self.log.end(self._stored.recovered.max_physical_offset if self._stored is not None else -1)[1] or 0
+        return last if last <= time.time_ns() // 1_000_000 else 0
 
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
@@ -120,7 +128,7 @@ class TimerBuilder:
                 wait = self._last = _wait_of(message, record)
                 if message.unusable is not None:
                     skipped += 1
-                elif wait.out >= self._begin or first + number >= self._taken:
+                elif wait.out >= self._read or first + number >= self._taken:
                     # a mark may have the key of what it recalls
                     key: object = (message.key or message.physical_offset, message.mark)
                     found.pop(key, None)
@@ -134,7 +142,7 @@ class TimerBuilder:
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""
-        if self._begin <= 0:
+        if self._read <= 0:
             words, warning = remove_timer(self.files, change)
             self.warnings.append(warning)
             return words
