@@ -21,7 +21,7 @@ from rmqtool.server.access import files
 from rmqtool.server.access.addresses import Matches, address_of, pattern
 from rmqtool.server.access.files import AccessFile, Account, Owner, Perm
 from rmqtool.server.access.rights import Rights
-from rmqtool.server.broker.known.answers import Failed
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.store.disk.durable import replace_file
 
 log = logging.getLogger(__name__)

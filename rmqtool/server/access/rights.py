@@ -18,7 +18,7 @@ from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.server.access.files import GROUP_PREFIX, Perm
-from rmqtool.server.broker.known.answers import content_of, header_of, send_header
+from rmqtool.server.broker.context.answers import content_of, header_of, send_header
 
 Need: TypeAlias = tuple[str, Perm]
 """A topic, or a group's retry topic, and the rights of which one is needed."""

@@ -24,13 +24,13 @@ from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
 from rmqtool.server.broker.admin.status import Status
 from rmqtool.server.broker.admin.tables import Tables
-from rmqtool.server.broker.known.answers import Failed
-from rmqtool.server.broker.known.clients import Clients
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.counts import SAMPLE, Counts
-from rmqtool.server.broker.known.locks import QueueLocks
-from rmqtool.server.broker.known.settings import Settings
-from rmqtool.server.broker.known.troubles import Troubles
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.clients import Clients
+from rmqtool.server.broker.context.counts import SAMPLE, Counts
+from rmqtool.server.broker.context.locks import QueueLocks
+from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
@@ -102,14 +102,14 @@ class Broker:
     ) -> None:
         self._services: RunLoop | None = None
         tables: BrokerState
-        troubles = Troubles(log)
+        throttled = ThrottledLog(log)
         if state is None:
-            self._services = RunLoop(store, troubles.warn, self._ask, check_at_once=False)
+            self._services = RunLoop(store, throttled.warn, self._ask, check_at_once=False)
             tables = self._services.state
             tables.at_once = True
         else:
             tables = state
-        self.core = core = Core(
+        self.context = context = BrokerContext(
             settings=settings,
             store=store,
             state=tables,
@@ -119,33 +119,33 @@ class Broker:
             clock=tables.clock,
             now=time.monotonic,
             counts=Counts(),
-            troubles=troubles,
+            log=throttled,
             arrived=self._arrived,
             topics_changed=topics_changed,
         )
-        for topic in core.system_topics():
-            core.state.suppose_topic(topic)
-        if shown := core.topics_of_queues():
+        for topic in context.system_topics():
+            context.state.suppose_topic(topic)
+        if shown := context.topics_of_queues():
             for topic in shown:
-                core.state.suppose_topic(topic)
+                context.state.suppose_topic(topic)
             log.warning(
                 "%s has no topics.json: %s served as the queues show; %s writes one",
                 store.layout.root, counted(len(shown), "topic is", "topics are"),
                 store.layout.command("rebuild", "config"),
             )  # fmt: skip
         random = random or Random()
-        back = SendBack(store, core.state, random)
+        back = SendBack(store, context.state, random)
         services = self._services
-        halves = TransactionService(store, core.state, troubles.warn) if services is None else services.transactions
-        self._sending = Sending(core, back, halves, random)
-        self._pulling = Pulling(core, self._moved)
-        self._consuming = Consuming(core, back)
-        self._transactions = Transactions(core, halves)
-        self._positions = Positions(core)
-        self.status = Status(core)
-        lookups, replying = Lookups(core), Replying(core, self._sending)
+        halves = TransactionService(store, context.state, throttled.warn) if services is None else services.transactions
+        self._sending = Sending(context, back, halves, random)
+        self._pulling = Pulling(context, self._moved)
+        self._consuming = Consuming(context, back)
+        self._transactions = Transactions(context, halves)
+        self._positions = Positions(context)
+        self.status = Status(context)
+        lookups, replying = Lookups(context), Replying(context, self._sending)
         self._version = settings.release.mq_version
-        self._access = None if accounts is None else _access_control(core, accounts)
+        self._access = None if accounts is None else _access_control(context, accounts)
         self._handlers: dict[int, Handle] = {
             C.SEND_MESSAGE: self._sending.handle,
             C.SEND_MESSAGE_V2: self._sending.handle,
@@ -173,40 +173,46 @@ class Broker:
             C.QUERY_MESSAGE: lookups.by_key,
             C.VIEW_MESSAGE_BY_ID: lookups.by_id,
             C.QUERY_CONSUME_QUEUE: lookups.entries,
-            **Tables(core).handlers(),
+            **Tables(context).handlers(),
             **self.status.handlers(),
-            **Control(core, self._positions).handlers(),
-            **AccessRequests(core, self._access).handlers(),
+            **Control(context, self._positions).handlers(),
+            **AccessRequests(context, self._access).handlers(),
         }
         self._pop: pop.PopService | None = None
-        self._pops = Pops(core, None)
-        if core.release.is_5:
-            self._handlers |= self._popping(random) | Recalling(core).handlers() | Absent(core).handlers()
+        self._pops = Pops(context, None)
+        if context.release.is_5:
+            self._handlers |= self._popping(random) | Recalling(context).handlers() | Absent(context).handlers()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self.failure: Exception | None = None
 
     def _popping(self, random: Random) -> dict[int, Handle]:
         """The requests of POP, which 5.x has. From a store that is only read nothing is popped: clients pull."""
-        core = self.core
+        context = self.context
         if self._services is None:
-            settings = PopSettings.of(core.store.layout.conf)
-            answers = PopAnswers(core, None, RequestModes(core.state, settings, pull_only=True), settings)
+            settings = PopSettings.of(context.store.layout.conf)
+            answers = PopAnswers(context, None, RequestModes(context.state, settings, pull_only=True), settings)
             return self._pops.handlers() | answers.handlers()
         broker = pop.Broker(
-            name=core.settings.name,
-            cluster=core.settings.cluster,
-            address=core.settings.address,
-            arrived=core.arrived,
+            name=context.settings.name,
+            cluster=context.settings.cluster,
+            address=context.settings.address,
+            arrived=context.arrived,
             freed=lambda *place: self._pops.freed(*place),
-            topic_made=lambda: core.topics_changed(),
+            topic_made=lambda: context.topics_changed(),
             in_time=self._timer_in_time,
         )
         self._pop = made = pop.PopService(
-            core.store, core.reading, core.state, broker, core.troubles.warn, resets=core.resets, random=random
+            context.store,
+            context.reading,
+            context.state,
+            broker,
+            context.log.warn,
+            resets=context.resets,
+            random=random,
         )
-        self._pops = Pops(core, made.popping)
-        answers = PopAnswers(core, made.finishing, made.modes, made.settings)
+        self._pops = Pops(context, made.popping)
+        answers = PopAnswers(context, made.finishing, made.modes, made.settings)
         return self._pops.handlers() | answers.handlers()
 
     def _timer_in_time(self) -> bool:
@@ -214,7 +220,7 @@ class Broker:
         timer = None if self._services is None else self._services.timer
         if timer is None or timer.stuck:
             return timer is None
-        return (due := timer.next_time) is None or due > self.core.clock()
+        return (due := timer.next_time) is None or due > self.context.clock()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -259,7 +265,7 @@ class Broker:
     def _unable(self, request: Command, error: OSError | RmqError) -> Command:
         """The answer to a request that met an error of the store."""
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
-        return self.core.failed(f"request {request.code} cannot be carried out", error, code).answer(request)
+        return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
     def ended(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -276,11 +282,11 @@ class Broker:
 
     def _moved(self, header: h.Pull, offset: int) -> None:
         """A consumer has asked for what is not there: a broker writes that down."""
-        core = self.core
+        context = self.context
         if self._services is None:
             return
         body = (
-            f'{{"consumerGroup":"{header.consumer_group}","messageQueue":{{"brokerName":"{core.settings.name}",'
+            f'{{"consumerGroup":"{header.consumer_group}","messageQueue":{{"brokerName":"{context.settings.name}",'
             f'"queueId":{header.queue_id},"topic":"{header.topic}"}},"offsetNew":{offset},'
             f'"offsetRequest":{header.queue_offset}}}'
         )
@@ -288,13 +294,13 @@ class Broker:
             topic=OFFSET_MOVED,
             body=body.encode(),
             properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
-            born_host=core.settings.address,
-            store_host=core.settings.address,
+            born_host=context.settings.address,
+            store_host=context.settings.address,
         )
         try:
-            core.store.append(message)
+            context.store.append(message)
         except (OSError, RmqError) as err:
-            core.troubles.error(f"that an offset has moved cannot be written down: {err}")
+            context.log.error(f"that an offset has moved cannot be written down: {err}")
 
     # -- services -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +331,7 @@ class Broker:
                 well &= self._does(self._consuming.expire)
             if now >= sample_at:
                 sample_at = now + SAMPLE
-                well &= self._does(partial(self.core.counts.sample, now))
+                well &= self._does(partial(self.context.counts.sample, now))
 
     def _does(self, job: Callable[[], object]) -> bool:
         """Whether a job went well. Where it did not, the others are done all the same: what is stored becomes durable
@@ -335,11 +341,9 @@ class Broker:
         except Exception as found:
             err = found
             if isinstance(found, Disturbed) and self._services is not None:
-                err = self.core.store.live.disturbed(found)  # a table was to be written, and the log says the rest
-            self.core.troubles.error(
-                f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}"
-            )
-            if isinstance(err, Disturbed) or (self._services is not None and self.core.store.live.broken):
+                err = self.context.store.live.disturbed(found)  # a table was to be written, and the log says the rest
+            self.context.log.error(f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
+            if isinstance(err, Disturbed) or (self._services is not None and self.context.store.live.broken):
                 self.failure = self.failure or err
                 self._ended.set()
             return False
@@ -347,16 +351,16 @@ class Broker:
 
     def _follow(self) -> None:
         """See what another broker has stored meanwhile."""
-        if isinstance(reading := self.core.reading, Following):
+        if isinstance(reading := self.context.reading, Following):
             for topic, queue_id in reading.look().grown:
                 self._pulling.arrived(topic, queue_id)
 
     def _follow_tables(self) -> None:
-        if isinstance(state := self.core.state, FollowedState) and state.look():
-            self.core.topics_changed()
+        if isinstance(state := self.context.state, FollowedState) and state.look():
+            self.context.topics_changed()
 
     def _end(self) -> int:
-        return self.core.reading.end
+        return self.context.reading.end
 
     def _step(self) -> None:
         """What is due, for as long as requests may wait."""
@@ -378,9 +382,9 @@ class Broker:
     def _flush(self) -> None:
         """Make durable what was stored, or where groups are."""
         if self._services is None:
-            self.core.state.persist()
+            self.context.state.persist()
             return
-        self.core.store.live.flush_beside()
+        self.context.store.live.flush_beside()
 
     async def wait(self) -> None:
         """Until this broker cannot go on; :attr:`failure` says why."""
@@ -395,13 +399,13 @@ class Broker:
         if self.failure is None and self._services is not None:
             self._services.finish()
         elif self.failure is None:
-            self.core.state.persist()
+            self.context.state.persist()
         elif not isinstance(self.failure, Disturbed):
-            self.core.state.persist_what_is_stored()
+            self.context.state.persist_what_is_stored()
 
 
-def _access_control(core: Core, accounts: str) -> "AccessControl":
+def _access_control(context: BrokerContext, accounts: str) -> "AccessControl":
     from rmqtool.server.access.control import AccessControl  # loads PyYAML
     from rmqtool.server.access.rights import Rights
 
-    return AccessControl(accounts, Rights(core.topic_at, f"{core.settings.cluster}{REPLY_SUFFIX}"), core.clock)
+    return AccessControl(accounts, Rights(context.topic_at, f"{context.settings.cluster}{REPLY_SUFFIX}"), context.clock)

@@ -16,8 +16,8 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.services.opened.broker_state import setting
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ _MOST_GROUPS, _LONGEST = 10_000, 255  # whose thresholds are kept
 class Absent:
     """Requests about parts of 5.x that are not here."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._thresholds: dict[str, int] = {}  # bytes of cold data by group; nobody is held back by them
 
     def handlers(self) -> dict[int, Handle]:
@@ -55,7 +55,7 @@ class Absent:
 
     def slaves(self, _connection: Connection, request: Command) -> Command:
         """Request 907."""
-        return answer(request, body=a.HaStatus(master_commit_log_max_offset=self._core.reading.end))
+        return answer(request, body=a.HaStatus(master_commit_log_max_offset=self._context.reading.end))
 
     def nothing(self, _connection: Connection, request: Command) -> Command:
         """Request 908: a master has no offset of another master."""
@@ -98,7 +98,7 @@ class Absent:
 
     def thresholds(self, _connection: Connection, request: Command) -> Command:
         """Request 2003."""
-        conf = self._core.store.layout.conf
+        conf = self._context.store.layout.conf
         body = a.ColdData(
             config_table=dict(self._thresholds),
             cg_cold_read_threshold=setting(conf, "cgColdReadThreshold", 3 << 20),

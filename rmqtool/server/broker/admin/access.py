@@ -12,8 +12,8 @@ from formats.remoting.shapes import DataVersion
 from formats.remoting.typed import to_json
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
 
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
@@ -29,8 +29,8 @@ class AccessRequests:
         access: None where every request passes; then these are refused.
     """
 
-    def __init__(self, core: Core, access: "AccessControl | None") -> None:
-        self._core, self._access = core, access
+    def __init__(self, context: BrokerContext, access: "AccessControl | None") -> None:
+        self._context, self._access = context, access
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
@@ -44,7 +44,7 @@ class AccessRequests:
     def _control(self, code: int, *, writes: bool = True) -> "AccessControl":
         if self._access is None:
             raise Failed(code, "aclEnable is false: there is no access control")
-        if writes and self._core.settings.read_only:
+        if writes and self._context.settings.read_only:
             raise Failed(code, "the store is only read, and so are its accounts")
         return self._access
 
@@ -52,7 +52,7 @@ class AccessRequests:
         """The answer to a change that was not made."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
-        return self._core.failed("accounts cannot be changed", error, code)
+        return self._context.failure("accounts cannot be changed", error, code)
 
     async def update(self, _connection: Connection, request: Command) -> Command:
         """Request 50."""
@@ -106,7 +106,7 @@ class AccessRequests:
     async def version(self, _connection: Connection, request: Command) -> Command:
         """Request 52."""
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
-        versions, settings = control.versions, self._core.settings
+        versions, settings = control.versions, self._context.settings
         default = versions.get(control.path, DataVersion())
         told = a.AccessVersion(
             version=dumps(to_json(default)).decode(),

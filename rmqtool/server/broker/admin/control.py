@@ -22,9 +22,9 @@ from formats.remoting.typed import body_of, read_body, to_fields, to_json
 from rmqtool.errors import BadValue
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.clients import Client
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.clients import Client
 from rmqtool.server.broker.requests.positions import Positions
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ _PATIENCE = 10.0  # s that a client has
 class Control:
     """Requests that change where groups are, or are passed on to clients."""
 
-    def __init__(self, core: Core, positions: Positions) -> None:
-        self._core, self._positions = core, positions
+    def __init__(self, context: BrokerContext, positions: Positions) -> None:
+        self._context, self._positions = context, positions
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
@@ -61,16 +61,16 @@ class Control:
     def change_settings(self, connection: Connection, request: Command) -> Command:
         """Request 25: settings count from now on, until the store is served again."""
         values = parse_properties(request.body)
-        core = self._core
+        context = self._context
         try:
-            changed = core.settings.changed(values)
+            changed = context.settings.with_changes(values)
         except BadValue as err:
             raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
-        permission, core.settings = core.settings.permission, changed
+        permission, context.settings = context.settings.permission, changed
         for name, value in values.items():
             log.info("%s has set %s=%s", connection.peer, name, value)
         if changed.permission != permission:
-            core.topics_changed()
+            context.topics_changed()
         return answer(request)
 
     # -- offsets ------------------------------------------------------------------------------------------------------
@@ -78,23 +78,23 @@ class Control:
     def reset(self, _connection: Connection, request: Command) -> Command:
         """Request 222."""
         header = header_of(h.ResetOffset, request)
-        config = self._core.state.topic(header.topic)
+        config = self._context.state.topic(header.topic)
         if config is None:
             words = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
-            raise Failed(self._core.release.no_topic_code, words)
-        if self._core.release.is_5:
+            raise Failed(self._context.release.no_topic_code, words)
+        if self._context.release.is_5:
             return self._reset_here(request, header, config.read_queue_nums)
         return self._reset_by_clients(request, header, config.write_queue_nums)
 
     def _reset_here(self, request: Command, header: h.ResetOffset, queues: int) -> Command:
         """As 5.x does it: the broker sets the offsets, and the next pulls are told."""
-        core, topic, group = self._core, header.topic, header.group
-        if group not in core.state.groups:
+        context, topic, group = self._context, header.topic, header.group
+        if group not in context.state.groups:
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the group {group} does not exist")
         table: dict[MessageQueue, int] = {}
         one = header.queue_id if header.queue_id is not None and header.queue_id >= 0 else None
         for queue_id in range(queues) if one is None else [one]:
-            low, high = core.reading.min_offset(topic, queue_id), core.reading.max_offset(topic, queue_id)
+            low, high = context.reading.min_offset(topic, queue_id), context.reading.max_offset(topic, queue_id)
             if one is not None and header.offset is not None and header.offset >= 0:
                 wanted = header.offset
                 if not low <= wanted <= high + 1:
@@ -102,29 +102,29 @@ class Control:
                     raise Failed(ResponseCode.SYSTEM_ERROR, words)
             else:
                 wanted = high if header.timestamp < 0 else self._positions.offset_at(topic, queue_id, header.timestamp)
-            table[MessageQueue(topic, core.settings.name, queue_id)] = wanted
+            table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
         for queue, offset in table.items():
-            core.state.set_offset(topic, group, queue.queue_id, offset)
-            core.resets[topic, group, queue.queue_id] = offset
-            core.arrived(topic, queue.queue_id)
+            context.state.set_offset(topic, group, queue.queue_id, offset)
+            context.resets[topic, group, queue.queue_id] = offset
+            context.arrived(topic, queue.queue_id)
         return answer(request, body=b.ResetOffsets(table))
 
     def _reset_by_clients(self, request: Command, header: h.ResetOffset, queues: int) -> Command:
         """As 4.9 does it: the clients are told, and they commit."""
-        core, topic, group = self._core, header.topic, header.group
+        context, topic, group = self._context, header.topic, header.group
         table: dict[MessageQueue, int] = {}
         for queue_id in range(queues):
-            known = core.state.offset(topic, group, queue_id)
+            known = context.state.offset(topic, group, queue_id)
             if known is None:
                 raise Failed(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             if header.timestamp == -1:
-                wanted = core.reading.max_offset(topic, queue_id)
+                wanted = context.reading.max_offset(topic, queue_id)
             else:
                 wanted = max(self._positions.offset_at(topic, queue_id, header.timestamp), 0)
             if not header.is_force and wanted >= known:
                 wanted = known
-            table[MessageQueue(topic, core.settings.name, queue_id)] = wanted
-        online = core.clients.consumers.get(group)
+            table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
+        online = context.clients.consumers.get(group)
         if online is None:
             words = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
             raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"{words}Timestamp: {header.timestamp}")
@@ -141,7 +141,7 @@ class Control:
     def clone(self, _connection: Connection, request: Command) -> Command:
         """Request 314."""
         header = header_of(a.CloneOffsets, request)
-        state = self._core.state
+        state = self._context.state
         for (topic, group, queue_id), offset in list(state.offsets.items()):
             if group == header.src_group and header.topic in (None, "", topic):
                 state.set_offset(topic, header.dest_group, queue_id, offset)
@@ -152,7 +152,7 @@ class Control:
     async def status(self, _connection: Connection, request: Command) -> Command:
         """Request 223: where each client is."""
         header = header_of(a.ConsumerStatus, request)
-        group = self._core.clients.consumers.get(header.group)
+        group = self._context.clients.consumers.get(header.group)
         clients = list(group.clients.values()) if group is not None else []
         if header.client_addr:
             clients = [client for client in clients if client.client_id == header.client_addr]
@@ -180,14 +180,14 @@ class Control:
                 offset = parse_offset_id(header.msg_id).physical_offset
             except FormatError as err:
                 raise Failed(ResponseCode.SYSTEM_ERROR, f"{header.msg_id}: {err}") from None
-            body = bytes(self._core.reading.record(offset) or b"")
-        fields = {**(request.fields or {}), "brokerName": self._core.settings.name}
+            body = bytes(self._context.reading.record(offset) or b"")
+        fields = {**(request.fields or {}), "brokerName": self._context.settings.name}
         return self._passed_on(request, header.consumer_group, header.client_id or "", fields, body)
 
     async def _passed_on(
         self, request: Command, group: str, client_id: str, fields: dict[str, str], body: bytes
     ) -> Command:
-        found = self._core.clients.consumers.get(group)
+        found = self._context.clients.consumers.get(group)
         client = found.client(client_id) if found is not None else None
         if client is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")

@@ -5,8 +5,8 @@ from formats.remoting import headers as h
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.opened.broker_state import setting
 
@@ -19,21 +19,21 @@ _BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
 class Lookups:
     """The jobs of a broker that find messages."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     def by_key(self, _connection: Connection, request: Command) -> Command:
         """Request 12."""
         header = header_of(h.Query, request)
         most = _UNIQUE if header.unique_key_query else max(header.max_num, 0)
-        most = min(most, setting(self._core.store.layout.conf, "maxMsgsNumBatch", _MOST))
+        most = min(most, setting(self._context.store.layout.conf, "maxMsgsNumBatch", _MOST))
         begin = max(header.begin_timestamp, 0)
         search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
-        found = self._core.reading.by_key(header.topic, header.key, search) if most else []
+        found = self._context.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
         for message in found:
-            record = self._core.reading.record(message.physical_offset)
+            record = self._context.reading.record(message.physical_offset)
             if record is not None and (not parts or total + len(record) <= _BODY):
                 parts.append(record)
                 total += len(record)
@@ -49,7 +49,7 @@ class Lookups:
     def by_id(self, _connection: Connection, request: Command) -> Command:
         """Request 33."""
         offset = header_of(h.Offset, request).offset
-        record = self._core.reading.record(offset)
+        record = self._context.reading.record(offset)
         if record is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return answer(request, body=bytes(record))
@@ -57,7 +57,7 @@ class Lookups:
     def entries(self, _connection: Connection, request: Command) -> Command:
         """Request 321: entries of a queue as they are."""
         header = header_of(h.QueryConsumeQueue, request)
-        reading = self._core.reading
+        reading = self._context.reading
         queue = reading.queue(header.topic, header.queue_id)
         if queue is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
@@ -67,7 +67,7 @@ class Lookups:
             b.ConsumeQueueData(physic_offset=entry.physical_offset, physic_size=entry.size, tags_code=entry.tags_code)
             for entry in queue.entries(start, min(start + max(min(header.count, _ENTRIES), 0), high))
         ]
-        group = self._core.clients.consumers.get(header.consumer_group or "")
+        group = self._context.clients.consumers.get(header.consumer_group or "")
         subscription = group.subscriptions.get(header.topic) if group is not None else None
         body = b.QueueEntries(
             queue_data=rows,

@@ -20,8 +20,8 @@ from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants.pop_handle import ORDERED, Handle, real_topic
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
-from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, content_of, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.popping import check_invisible_time
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
@@ -39,8 +39,10 @@ class PopAnswers:
         finishing: None for a broker whose store is only read.
     """
 
-    def __init__(self, core: Core, finishing: Finishing | None, modes: RequestModes, settings: PopSettings) -> None:
-        self._core, self._finishing, self._modes, self._settings = core, finishing, modes, settings
+    def __init__(
+        self, context: BrokerContext, finishing: Finishing | None, modes: RequestModes, settings: PopSettings
+    ) -> None:
+        self._context, self._finishing, self._modes, self._settings = context, finishing, modes, settings
 
     def handlers(self) -> dict[int, Handler]:
         """By request code."""
@@ -77,7 +79,7 @@ class PopAnswers:
         finishing = self._writable()
         for one in found.acks:
             topic = real_topic(one.topic, one.consumer_group, one.retry or "")
-            config = self._core.state.topic(topic)
+            config = self._context.state.topic(topic)
             if config is None or not 0 <= one.queue_id < config.read_queue_nums:
                 continue
             low, high = self._range(topic, one.queue_id)
@@ -90,7 +92,7 @@ class PopAnswers:
                 invisible_time=one.invisible_time,
                 revive_queue=self._revive_queue(one.revive_queue_id),
                 origin=one.retry or "",
-                broker_name=found.broker_name or self._core.settings.name,
+                broker_name=found.broker_name or self._context.settings.name,
                 queue_id=one.queue_id,
                 queue_offset=offsets[0],
             )
@@ -118,7 +120,7 @@ class PopAnswers:
         return answer(request, made, remark=_UNSET)
 
     def _checked(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
-        finishing, config = self._writable(), self._core.topic(header.topic)
+        finishing, config = self._writable(), self._context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             words = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
@@ -131,15 +133,15 @@ class PopAnswers:
 
     def _writable(self) -> Finishing:
         if self._finishing is None:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}] is read-only")
         return self._finishing
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        reading = self._core.reading
+        reading = self._context.reading
         return reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
 
     def _revive_queue(self, queue_id: int) -> int:
-        config = self._core.state.topic(f"{REVIVE_PREFIX}{self._core.settings.cluster}")
+        config = self._context.state.topic(f"{REVIVE_PREFIX}{self._context.settings.cluster}")
         count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
         if queue_id != ORDERED and not 0 <= queue_id < count:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {queue_id}")
@@ -152,11 +154,11 @@ class PopAnswers:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
             words = "what a consumer says of its messages cannot be stored"
-            raise self._core.failed(words, err, ResponseCode.SYSTEM_ERROR) from None
+            raise self._context.failure(words, err, ResponseCode.SYSTEM_ERROR) from None
 
     def roll_back(self, _connection: Connection, request: Command) -> Command:
         """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
-        path = self._core.store.layout.path("kvStore")
+        path = self._context.store.layout.path("kvStore")
         if os.path.isdir(path):
             raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")
         return answer(request)
@@ -166,8 +168,8 @@ class PopAnswers:
     async def assignment(self, _connection: Connection, request: Command) -> Command:
         """Request 400."""
         asked = content_of(b.AssignmentRequest, request)
-        queues = await self._core.queues_of(asked.topic)
-        group = self._core.clients.consumers.get(asked.consumer_group)
+        queues = await self._context.queues_of(asked.topic)
+        group = self._context.clients.consumers.get(asked.consumer_group)
         mode = self._modes.of(asked.topic, asked.consumer_group)
         found = None
         if queues is not None:
@@ -188,8 +190,8 @@ class PopAnswers:
     def set_mode(self, _connection: Connection, request: Command) -> Command:
         """Request 401."""
         asked = content_of(b.RequestMode, request)
-        if self._core.settings.read_only:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+        if self._context.settings.read_only:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}] is read-only")
         if asked.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         self._modes.set(asked.topic, asked.consumer_group, Mode(asked.mode, asked.pop_share_queue_num))

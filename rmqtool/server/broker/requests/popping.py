@@ -18,10 +18,10 @@ from formats.topics import Perm
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.rules.statuses import GetStatus
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.services.popping.parked import Key, Parked
 from rmqtool.services.popping.popping import Popped, Popping, Request
 from rmqtool.services.popping.settings import PopSettings
@@ -62,8 +62,8 @@ class Pops:
         popping: None for a broker that has none: its store is only read.
     """
 
-    def __init__(self, core: Core, popping: Popping | None) -> None:
-        self._core, self._popping = core, popping
+    def __init__(self, context: BrokerContext, popping: Popping | None) -> None:
+        self._context, self._popping = context, popping
         most = popping.settings.most_waiting if popping is not None else (0, 0)
         topics = popping.retry_topics if popping is not None else lambda _topic, _group: []
         self._held: Parked[_Waiting] = Parked(most, topics)
@@ -92,11 +92,13 @@ class Pops:
         name = "pop message"
         popping = self._allowed(name)
         if header.max_msg_nums > _MOST:
-            words = f"the broker[{self._core.settings.address}] {name}'s num is greater than {_MOST}"
+            words = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
         check_invisible_time(header.invisible_time, popping.settings)
         if not popping.settings.timer:
-            words = f"the broker[{self._core.settings.address}] {name} is forbidden because timerWheelEnable is false"
+            words = (
+                f"the broker[{self._context.settings.address}] {name} is forbidden because timerWheelEnable is false"
+            )
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
         self._checked(header.topic, header.queue_id, header.consumer_group)
         waiting = _Waiting(connection, request, header, self._accept(header), self._until(header))
@@ -132,21 +134,21 @@ class Pops:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _allowed(self, what: str) -> Popping:
-        settings = self._core.settings
+        settings = self._context.settings
         if self._popping is None or not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
 
     def _checked(self, topic: str, queue_id: int, group_name: str) -> None:
-        core = self._core
-        config = core.topic(topic)
+        context = self._context
+        config = context.topic(topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             count = config.read_queue_nums
             words = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
-        group = core.state.ensure_group(group_name)
+        group = context.state.ensure_group(group_name)
         if group is None:
             words = f"subscription group [{group_name}] does not exist"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
@@ -156,18 +158,18 @@ class Pops:
     def _accept(self, header: p.Pop) -> Accept | None:
         if not header.exp:
             return None
-        core = self._core
-        found = subscription_of(header.topic, header.exp, header.exp_type)
-        if found.expression_type != TAG and compiled(found, core.release) is None:
+        context = self._context
+        found = read_subscription(header.topic, header.exp, header.exp_type)
+        if found.expression_type != TAG and compile_subscription(found, context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        return accept_of(found, core.reading.record, core.release)
+        return build_filter(found, context.reading.record, context.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
         """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
-        wait, age = header.poll_time, self._core.clock() - header.born_time
+        wait, age = header.poll_time, self._context.clock() - header.born_time
         longest = self._popping.settings.longest_wait if self._popping is not None else 0
         left = wait - age if 0 <= age < wait else wait
-        return self._core.now() + min(max(left, 0), longest) / 1000
+        return self._context.now() + min(max(left, 0), longest) / 1000
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class Pops:
         try:
             popped = popping.pop(asked)
         except (OSError, RmqError) as err:
-            raise self._core.failed("messages cannot be handed out", err) from None
+            raise self._context.failure("messages cannot be handed out", err) from None
         key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
@@ -199,7 +201,7 @@ class Pops:
                 self._loop.call_soon(self._wake, key)
             return self._answer(one, header, popped, ResponseCode.SUCCESS)
         code = ResponseCode.POLLING_TIMEOUT
-        if not last and one.until > self._core.now():
+        if not last and one.until > self._context.now():
             if self._held.add(key, one.until, one):
                 if popped.rest > 0:
                     self._loop.call_later(_AFTER_A_FAILURE if popped.failed else _SOON, self._wake, key)
@@ -222,10 +224,10 @@ class Pops:
         return answer(one.request, found, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: Popped) -> None:
-        key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+        key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
         add(counts.GROUP_GET, key, popped.count)
         add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
-        add(counts.BROKER_GET, self._core.settings.cluster, popped.count)
+        add(counts.BROKER_GET, self._context.settings.cluster, popped.count)
 
     def _tell(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
         has = popping.waits(
@@ -236,7 +238,7 @@ class Pops:
             attempt=header.attempt_id,
         )
         full = False
-        if not has and not last and one.until > self._core.now():
+        if not has and not last and one.until > self._context.now():
             key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
             if self._asking.add(key, one.until, one):
                 return None
@@ -270,7 +272,7 @@ class Pops:
     def expire(self) -> None:
         """Answer those whose time is over."""
         for parked in (self._asking, self._held):
-            for _key, one in parked.late(self._core.now()):
+            for _key, one in parked.late(self._context.now()):
                 self._send(one, last=True)
 
     def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:

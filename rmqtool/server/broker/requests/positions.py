@@ -9,8 +9,8 @@ from formats.remoting import headers as h
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.services.lookup.get_message import physical_memory
 from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
 from rmqtool.store.queues.reader import ConsumeQueue
@@ -20,54 +20,54 @@ from rmqtool.store.releases.rules import batch_topics_of
 class Positions:
     """The jobs of a broker around offsets."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     def consumer_offset(self, _connection: Connection, request: Command) -> Command:
         """Request 14."""
         header = header_of(h.GroupQueue, request)
-        core, topic, queue_id = self._core, header.topic, header.queue_id
-        known = core.state.offset(topic, header.consumer_group, queue_id)
+        context, topic, queue_id = self._context, header.topic, header.queue_id
+        known = context.state.offset(topic, header.consumer_group, queue_id)
         if known is not None:
             return answer(request, h.Offset(offset=known))
         # a group that is new to a young queue begins at its first message
-        zero = header.set_zero_if_not_found is not False or not core.release.is_5
-        if zero and core.reading.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
+        zero = header.set_zero_if_not_found is not False or not context.release.is_5
+        if zero and context.reading.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
             return answer(request, h.Offset(offset=0))
         raise Failed(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
     def _young(self, topic: str, queue_id: int) -> bool:
         """Whether the first message of a queue would still be in memory."""
-        queue = self._core.reading.queue(topic, queue_id)
+        queue = self._context.reading.queue(topic, queue_id)
         first = queue.entry(0) if queue is not None else None
-        return first is None or self._core.reading.end - first.physical_offset <= physical_memory() * 40 // 100
+        return first is None or self._context.reading.end - first.physical_offset <= physical_memory() * 40 // 100
 
     def commit(self, _connection: Connection, request: Command) -> Command:
         """Request 15."""
         header = header_of(h.Commit, request)
-        core = self._core
-        if core.release.is_5 and not core.settings.read_only:
-            if header.consumer_group not in core.state.groups:
+        context = self._context
+        if context.release.is_5 and not context.settings.read_only:
+            if header.consumer_group not in context.state.groups:
                 words = f"Group {header.consumer_group} not exist!"
                 raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-            if core.state.topic(header.topic) is None:
+            if context.state.topic(header.topic) is None:
                 raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        if (header.topic, header.consumer_group, header.queue_id) in self._core.resets:
+        if (header.topic, header.consumer_group, header.queue_id) in self._context.resets:
             return answer(request, remark="Offset has been previously reset")
-        self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        self._context.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         return answer(request)
 
     def highest(self, _connection: Connection, request: Command) -> Command:
         """Request 30."""
         header = header_of(h.Queue, request)
-        return answer(request, h.Offset(offset=self._core.reading.max_offset(header.topic, header.queue_id)))
+        return answer(request, h.Offset(offset=self._context.reading.max_offset(header.topic, header.queue_id)))
 
     def lowest(self, _connection: Connection, request: Command) -> Command:
         """Request 31. A batch queue that has no message yet has no lowest one either."""
         header = header_of(h.Queue, request)
-        lowest = self._core.reading.min_offset(header.topic, header.queue_id)
-        empty = not self._core.reading.max_offset(header.topic, header.queue_id)
-        if empty and header.topic in batch_topics_of(self._core.state.topics):
+        lowest = self._context.reading.min_offset(header.topic, header.queue_id)
+        empty = not self._context.reading.max_offset(header.topic, header.queue_id)
+        if empty and header.topic in batch_topics_of(self._context.state.topics):
             lowest = -1
         return answer(request, h.Offset(offset=lowest))
 
@@ -80,7 +80,7 @@ class Positions:
 
     def offset_at(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
         """Queue offset for a store time in ms, by the rules of the release."""
-        reading = self._core.reading
+        reading = self._context.reading
         queue = reading.queue(topic, queue_id)
         if queue is None:
             return 0
@@ -91,17 +91,17 @@ class Positions:
     def earliest_time(self, _connection: Connection, request: Command) -> Command:
         """Request 32."""
         header = header_of(h.Queue, request)
-        reading = self._core.reading
+        reading = self._context.reading
         lowest = reading.min_offset(header.topic, header.queue_id)
         return answer(request, h.Timestamp(timestamp=reading.store_time(header.topic, header.queue_id, lowest)))
 
     def all_offsets(self, _connection: Connection, request: Command) -> Command:
         """Request 43."""
         table: dict[str, dict[int, int]] = {}
-        for (topic, group, queue_id), offset in self._core.state.offsets.items():
+        for (topic, group, queue_id), offset in self._context.state.offsets.items():
             table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        return answer(request, body=ConsumerOffsets(offsets=table).build(self._core.release.version))
+        return answer(request, body=ConsumerOffsets(offsets=table).build(self._context.release.version))
 
     def delay_offsets(self, _connection: Connection, request: Command) -> Command:
         """Request 45."""
-        return answer(request, body=self._core.state.delays_file())
+        return answer(request, body=self._context.state.delays_file())

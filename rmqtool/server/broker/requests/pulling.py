@@ -14,10 +14,10 @@ from formats.remoting.shapes import SubscriptionData
 from formats.topics import Perm
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.statuses import GetStatus
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.services.lookup.get_message import Pulled
 
 _LONGEST = 24 * 3600.0
@@ -49,8 +49,8 @@ class _Held:
 class Pulling:
     """Pulls, and those that are held until a message comes."""
 
-    def __init__(self, core: Core, moved: Callable[[h.Pull, int], None]) -> None:
-        self._core, self._moved = core, moved
+    def __init__(self, context: BrokerContext, moved: Callable[[h.Pull, int], None]) -> None:
+        self._context, self._moved = context, moved
         self._held: dict[tuple[str, int], list[_Held]] = {}
 
     @property
@@ -67,7 +67,7 @@ class Pulling:
         result = self._read(header, accept)
         code = _code_of(result, header.queue_offset)
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
-            self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._context.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         if (
             code == ResponseCode.PULL_NOT_FOUND
             and header.sys_flag & PullFlag.SUSPEND
@@ -80,8 +80,8 @@ class Pulling:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _accept(self, header: h.Pull) -> Accept | None:
-        core = self._core
-        return accept_of(self._subscription(header), core.reading.record, core.release)
+        context = self._context
+        return build_filter(self._subscription(header), context.reading.record, context.release)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
         """What the group wants of the topic.
@@ -89,17 +89,17 @@ class Pulling:
         Raises:
             Failed: it may not have it.
         """
-        core, settings = self._core, self._core.settings
+        context, settings = self._context, self._context.settings
         if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
-        group = core.state.ensure_group(header.consumer_group)
+        group = context.state.ensure_group(header.consumer_group)
         if group is None:
             words = f"subscription group [{header.consumer_group}] does not exist"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
         if not group.consume_enable:
             words = f"subscription group no permission, {header.consumer_group}"
             raise Failed(ResponseCode.NO_PERMISSION, words)
-        config = core.topic(header.topic)
+        config = context.topic(header.topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
@@ -107,9 +107,9 @@ class Pulling:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(core.invalid(), words)
+            raise Failed(context.invalid_code, words)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            found = subscription_of(header.topic, header.subscription, header.expression_type)
+            found = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
             found = self._known(header, broadcast=group.consume_broadcast_enable)
         if found.expression_type != TAG and not settings.property_filter:
@@ -118,7 +118,7 @@ class Pulling:
         return found
 
     def _known(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
-        group = self._core.clients.consumers.get(header.consumer_group)
+        group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         if not broadcast and group.message_model == "BROADCASTING":
@@ -129,18 +129,22 @@ class Pulling:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
         if found.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        release = self._core.release
-        if found.expression_type != TAG and self._core.settings.property_filter and compiled(found, release) is None:
+        release = self._context.release
+        if (
+            found.expression_type != TAG
+            and self._context.settings.property_filter
+            and compile_subscription(found, release) is None
+        ):
             words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
             raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
         return found
 
     def _reset(self, request: Command, header: h.Pull) -> Command | None:
         """The answer to the first pull after an administrator has set the group to another offset."""
-        offset = self._core.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
+        offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
             return None
-        reading = self._core.reading
+        reading = self._context.reading
         pulled = h.Pulled(
             suggest_which_broker_id=0,
             next_begin_offset=offset,
@@ -153,9 +157,9 @@ class Pulling:
 
     def _read(self, header: h.Pull, accept: Accept | None) -> Pulled:
         most = min(max(header.max_msg_nums, 1), _MOST)
-        result = self._core.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
+        result = self._context.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
         place = header.topic, header.consumer_group, header.queue_id
-        self._core.pulled[place] = result.next_begin_offset
+        self._context.pulled[place] = result.next_begin_offset
         return result
 
     def _answer(self, request: Command, header: h.Pull, result: Pulled, code: int) -> Command:
@@ -169,18 +173,18 @@ class Pulling:
         )
         body = result.records if code == ResponseCode.SUCCESS else b""
         if body:
-            key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+            key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
             add(counts.GROUP_GET, key, result.number)
             add(counts.GROUP_GET_SIZE, key, len(body))
-            add(counts.BROKER_GET, self._core.settings.cluster, result.number)
+            add(counts.BROKER_GET, self._context.settings.cluster, result.number)
         return answer(request, pulled, body, code=code, remark=result.status)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _hold(self, connection: Connection, request: Command, header: h.Pull, accept: Accept | None) -> None:
-        settings = self._core.settings
+        settings = self._context.settings
         millis = header.suspend_timeout_millis if settings.long_polling else settings.short_polling
-        until = self._core.now() + min(millis / 1000, _LONGEST)
+        until = self._context.now() + min(millis / 1000, _LONGEST)
         held = _Held(connection, request, header, accept, until, header.queue_offset)
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
@@ -196,7 +200,7 @@ class Pulling:
 
     def _look(self, topic: str, queue_id: int) -> None:
         waiting = self._held.pop((topic, queue_id))
-        newest, now = self._core.reading.max_offset(topic, queue_id), self._core.now()
+        newest, now = self._context.reading.max_offset(topic, queue_id), self._context.now()
         left = []
         for one in waiting:
             if one.connection.closed:
@@ -210,7 +214,7 @@ class Pulling:
 
     def _was_reset(self, held: _Held) -> bool:
         header = held.header
-        return (header.topic, header.consumer_group, header.queue_id) in self._core.resets
+        return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wanted(self, held: _Held, newest: int) -> bool:
         """Whether an entry that has come since is one for this subscription."""
@@ -218,7 +222,7 @@ class Pulling:
             return newest < held.looked  # a queue that has lost messages: the answer says so
         if held.accept is None:
             return True
-        queue = self._core.reading.queue(held.header.topic, held.header.queue_id)
+        queue = self._context.reading.queue(held.header.topic, held.header.queue_id)
         if queue is None or any(map(held.accept, queue.entries(held.looked, newest))):
             return True
         held.looked = newest

@@ -12,8 +12,8 @@ from formats.remoting.replies import Reply
 from formats.remoting.typed import to_fields
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.server.broker.known.answers import Failed, answer, send_header
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, answer, send_header
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.store.append.outgoing import Message
 
@@ -26,8 +26,8 @@ _PATIENCE = 3.0  # s that the client has
 class Replying:
     """The job of a broker that passes replies on."""
 
-    def __init__(self, core: Core, sending: Sending) -> None:
-        self._core, self._sending = core, sending
+    def __init__(self, context: BrokerContext, sending: Sending) -> None:
+        self._context, self._sending = context, sending
 
     async def handle(self, connection: Connection, request: Command) -> Command:
         """Requests 324 and 325."""
@@ -36,11 +36,11 @@ class Replying:
         self._sending.make_way(message.topic)
         remark = await self._push(connection, header, message)
         sent = h.Sent(msg_id="0", queue_id=0, queue_offset=0)
-        if self._core.store.layout.conf.flag("storeReplyMessageEnable", True):
-            result = self._core.store.append(message)
+        if self._context.store.layout.conf.flag("storeReplyMessageEnable", True):
+            result = self._context.store.append(message)
             if result.ok:
                 sent = h.Sent(msg_id=result.message_id, queue_id=message.queue_id, queue_offset=result.queue_offset)
-                self._core.arrived(result.topic, result.queue_id)
+                self._context.arrived(result.topic, result.queue_id)
             else:
                 log.warning("%s: a reply cannot be stored: %s", connection.peer, result.reason)
         if remark is not None:
@@ -53,7 +53,7 @@ class Replying:
         client_id = properties.get(REPLY_TO)
         if client_id is None:
             return f"{REPLY_TO} is null, can not reply message"
-        waiting = self._core.clients.by_id(client_id)
+        waiting = self._context.clients.find_connection(client_id)
         if waiting is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         reply = Reply(
@@ -69,8 +69,8 @@ class Replying:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
             born_host=connection.peer,
-            store_host=self._core.settings.address,
-            store_timestamp=self._core.clock(),
+            store_host=self._context.settings.address,
+            store_timestamp=self._context.clock(),
         )
         request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=to_fields(reply), body=message.body)
         try:

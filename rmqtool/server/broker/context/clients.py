@@ -107,13 +107,13 @@ class Clients:
             return {consumer_group}
         return set()
 
-    def ended(self, connection: Connection) -> set[str]:
+    def drop(self, connection: Connection) -> set[str]:
         """A connection has ended; the consumer groups that have changed."""
         for name in list(self.producers):
             self._drop_producer(name, connection)
         return {name for name in list(self.consumers) if self._drop_consumer(name, connection)}
 
-    def silent(self, now: float) -> list[Connection]:
+    def find_silent(self, now: float) -> list[Connection]:
         """Connections of clients that have sent no heartbeat for too long."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         late = {client.connection for table in tables for client in table.values() if now - client.seen > EXPIRY}
@@ -133,7 +133,7 @@ class Clients:
             del self.consumers[name]
         return True
 
-    def a_producer(self, group: str) -> Client | None:
+    def pick_producer(self, group: str) -> Client | None:
         """One producer of a group, each in its turn; None where none is connected."""
         found = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
         if not found:
@@ -141,7 +141,7 @@ class Clients:
         self._turn += 1
         return found[self._turn % len(found)]
 
-    def by_id(self, client_id: str) -> Connection | None:
+    def find_connection(self, client_id: str) -> Connection | None:
         """The connection of a client, whatever it is; None where it is not connected."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         for table in tables:

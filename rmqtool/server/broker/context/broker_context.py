@@ -25,13 +25,13 @@ from formats.topics import (
 )
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.releases import Release
-from rmqtool.server.broker.known.answers import Failed
-from rmqtool.server.broker.known.clients import Clients
-from rmqtool.server.broker.known.counts import Counts
-from rmqtool.server.broker.known.disk import unavailable
-from rmqtool.server.broker.known.locks import QueueLocks
-from rmqtool.server.broker.known.settings import Settings
-from rmqtool.server.broker.known.troubles import Troubles
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.clients import Clients
+from rmqtool.server.broker.context.counts import Counts
+from rmqtool.server.broker.context.disk_use import describe_unavailable
+from rmqtool.server.broker.context.locks import QueueLocks
+from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import TOPICS, BrokerState
 from rmqtool.services.opened.engine import Store
@@ -44,7 +44,7 @@ _WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages are for another one
 
 
 @dataclass
-class Core:
+class BrokerContext:
     """A broker without its handlers.
 
     Attributes:
@@ -53,7 +53,7 @@ class Core:
         clock: ms since the epoch.
         now: seconds that only go forward.
         counts: what was put and got.
-        troubles: logs what goes wrong.
+        log: logs what goes wrong.
         pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
         resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
@@ -70,7 +70,7 @@ class Core:
     counts: Counts
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
-    troubles: Troubles = field(default_factory=lambda: Troubles(log))
+    log: ThrottledLog = field(default_factory=lambda: ThrottledLog(log))
     pulled: dict[Key, int] = field(default_factory=dict)
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
@@ -80,19 +80,20 @@ class Core:
         """Whose rules it goes by."""
         return self.settings.release
 
-    def failed(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
+    def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
         """The answer to a request that the store did not carry out. The log has the reason; who asked is told no path
         of this machine.
 
         Args:
             what: for the log.
         """
-        self.troubles.error(f"{what}: {error}")
+        self.log.error(f"{what}: {error}")
         if code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            return Failed(code, unavailable(self.store.layout))
+            return Failed(code, describe_unavailable(self.store.layout))
         return Failed(code, f"{what}: the broker's log has the reason")
 
-    def invalid(self) -> int:
+    @property
+    def invalid_code(self) -> int:
         """Code of a request whose values cannot be right."""
         return self.release.invalid_code
 

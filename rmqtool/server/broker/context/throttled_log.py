@@ -11,7 +11,7 @@ _MOST = 1000  # different words that are kept in mind
 Log = Callable[[str], None]
 
 
-class Troubles:
+class ThrottledLog:
     """Logs reasons. The same words come again after a minute at the earliest, with how often they were meant to.
 
     Args:

@@ -96,12 +96,12 @@ class Settings:
         )
 
     @property
-    def live(self) -> dict[str, str]:
-        """What :meth:`changed` can change, as it is now."""
+    def changeable(self) -> dict[str, str]:
+        """What :meth:`with_changes` can change, as it is now."""
         found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 
-    def changed(self, values: Mapping[str, str]) -> "Settings":
+    def with_changes(self, values: Mapping[str, str]) -> "Settings":
         """The same with other values, by the names of the broker's file.
 
         Raises:

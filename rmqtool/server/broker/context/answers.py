@@ -1,6 +1,6 @@
 """Requests and answers in the form that handlers need."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from formats.config.files import TopicConfig
 from formats.remoting import headers as h
@@ -77,14 +77,6 @@ def answer(
     data = body if isinstance(body, bytes) else b"" if body is None else body_of(body)
     fields = {} if header is None else to_fields(header)
     return request.response(code, remark, fields=fields, body=data)
-
-
-def number(text: Any) -> int | None:
-    """A whole number of a text, None for anything else."""
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        return None
 
 
 def wire_topic(config: TopicConfig, release: Release) -> WireTopic:
