@@ -135,7 +135,8 @@ class Served:
         )
         self.broker = broker = Broker(store, settings, state=state, accounts=accounts)
         registration = Registration(broker.context, self.name_servers, outgoing)
-        broker.context.topics_changed, broker.context.routes = registration.changed, registration.queues_of
+        broker.context.topic_changes.subscribe(registration.announce)
+        broker.context.routes = registration.queues_of
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 

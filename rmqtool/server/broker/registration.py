@@ -48,8 +48,8 @@ class Registration:
         self._servers = [_Server(server, self._request, tls) for server in servers]
         self._tasks: list[asyncio.Task[None]] = []
 
-    def changed(self) -> None:
-        """Topics have changed: name servers are to hear of it at once."""
+    def announce(self) -> None:
+        """Tell the name servers at once that topics have changed."""
         for server in self._servers:
             server.wanted.set()
 

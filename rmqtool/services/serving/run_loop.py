@@ -101,6 +101,12 @@ class RunLoop:
         """A delayed message has come."""
         self._deliver_at = self._latest if self._deliver_at is None else min(self._deliver_at, self._latest)
 
+    def is_timer_in_time(self) -> bool:
+        """Whether the timer has delivered all that is due."""
+        if self.timer is None or self.timer.stuck:
+            return self.timer is None
+        return (due := self.timer.next_time) is None or due > self._clock()
+
     def _time(self) -> int:
         """What the clock says. When it was set back, nothing waits for it to come there again."""
         now = self._clock()

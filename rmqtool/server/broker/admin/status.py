@@ -5,7 +5,6 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 
 import os
 import re
-from collections.abc import Callable
 
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
@@ -18,14 +17,15 @@ from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
 from formats.remoting.typed import to_json
 from formats.topics import SCHEDULE, TRACE
-from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
+from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
-from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Client
 from rmqtool.server.broker.context.disk_use import share_used
+from rmqtool.server.dispatch.table import Call, handles
 
-Handle = Callable[[Connection, Command], Command | None]
 _DAY = 86_400_000
 # names of settings whose values are not told (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
 # initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
@@ -55,35 +55,15 @@ class Status:
         self._context = context
         self._started = context.clock()
 
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        of_5: dict[int, Handle] = {
-            C.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            C.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-        }
-        return {
-            **(of_5 if self._context.release.is_5 else {}),
-            C.GET_TOPIC_STATS_INFO: self.topic_stats,
-            C.GET_CONSUME_STATS: self.consume_stats,
-            C.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
-            C.GET_CONSUMER_CONNECTION_LIST: self.consumers,
-            C.GET_PRODUCER_CONNECTION_LIST: self.producers,
-            C.GET_ALL_PRODUCER_INFO: self.all_producers,
-            C.QUERY_TOPIC_CONSUME_BY_WHO: self.who_consumes,
-            C.QUERY_CONSUME_TIME_SPAN: self.time_spans,
-            C.VIEW_BROKER_STATS_DATA: self.stats,
-            C.GET_BROKER_RUNTIME_INFO: self.runtime,
-            C.GET_BROKER_CONFIG: self.config,
-        }
-
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._context.settings.name, queue_id)
 
     # -- progress -----------------------------------------------------------------------------------------------------
 
-    def topic_stats(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_TOPIC_STATS_INFO, right=rights.use_topic)
+    def show_topic_stats(self, call: Call[h.Topic, None]) -> Command:
         """Request 202."""
-        topic = header_of(h.Topic, request).topic
+        topic = call.header.topic
         config = self._context.state.topic(topic)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -92,12 +72,13 @@ class Status:
             low, high = max(reading.min_offset(topic, queue_id), 0), max(reading.max_offset(topic, queue_id), 0)
             last = reading.store_time(topic, queue_id, high - 1) if high > 0 else 0
             table[self._queue(topic, queue_id)] = TopicOffset(low, high, last)
-        return answer(request, body=b.TopicStats(table))
+        return call.answer(body=b.TopicStats(table))
 
-    def consume_stats(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_CONSUME_STATS, right=rights.consume)
+    def show_consume_stats(self, call: Call[h.Group, None]) -> Command:
         """Request 208."""
-        header = header_of(h.Group, request)
-        return answer(request, body=self._progress(header.consumer_group, header.topic or None))
+        header = call.header
+        return call.answer(body=self._progress(header.consumer_group, header.topic or None))
 
     def _progress(self, group: str, only: str | None = None) -> b.ConsumeStats:
         context = self._context
@@ -119,7 +100,8 @@ class Status:
             rate += context.counts.rate(counts.GROUP_GET, f"{topic}@{group}")
         return b.ConsumeStats(table, rate)
 
-    def all_consume_stats(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_CONSUME_STATS)
+    def list_consume_stats(self, call: Call[None, None]) -> Command:
         """Request 317."""
         context, total = self._context, 0
         rows: list[Value] = []
@@ -130,32 +112,36 @@ class Status:
                 total += sum(w.broker_offset - w.consumer_offset for one in found for w in one.offset_table.values())
                 rows.append({group: list[Value](map(to_json, found))})
         body = dumps({"brokerAddr": context.settings.address, "consumeStatsList": rows, "totalDiff": total})
-        return answer(request, body=body)
+        return call.answer(body=body)
 
-    def who_consumes(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_TOPIC_CONSUME_BY_WHO, right=rights.use_topic)
+    def list_groups_of_topic(self, call: Call[h.Topic, None]) -> Command:
         """Request 300."""
-        topic = header_of(h.Topic, request).topic
+        topic = call.header.topic
         context = self._context
         online = {name for name, group in context.clients.consumers.items() if topic in group.subscriptions}
         stored = {group for name, group, _queue in context.state.offsets if name == topic}
-        return answer(request, body=b.GroupList(sorted(online | stored)))
+        return call.answer(body=b.GroupList(sorted(online | stored)))
 
-    def topics_of_group(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_TOPICS_BY_CONSUMER, right=rights.consume, since=V5_3)
+    def list_topics_of_group(self, call: Call[a.OneGroup, None]) -> Command:
         """Request 343: those that it has offsets of."""
-        name = header_of(a.OneGroup, request).group
+        name = call.header.group
         topics = {topic for topic, group, _queue in self._context.state.offsets if group == name}
-        return answer(request, body=b.TopicList(sorted(topics), self._context.settings.address))
+        return call.answer(body=b.TopicList(sorted(topics), self._context.settings.address))
 
-    def subscription(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_SUBSCRIPTION_BY_CONSUMER, right=rights.consume, since=V5_3)
+    def show_subscription(self, call: Call[a.GroupOfTopic, None]) -> Command:
         """Request 345: what the members of a group that are online want of a topic."""
-        header = header_of(a.GroupOfTopic, request)
+        header = call.header
         group = self._context.clients.consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic)
-        return answer(request, body=a.GroupSubscription(found, header.group, header.topic))
+        return call.answer(body=a.GroupSubscription(found, header.group, header.topic))
 
-    def time_spans(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_CONSUME_TIME_SPAN, right=rights.consume)
+    def show_time_spans(self, call: Call[a.TimeSpan, None]) -> Command:
         """Request 303."""
-        header = header_of(a.TimeSpan, request)
+        header = call.header
         context, reading, rows = self._context, self._context.reading, []
         config = context.state.topic(header.topic)
         if config is None:
@@ -168,13 +154,14 @@ class Status:
             consumed = reading.store_time(header.topic, queue_id, offset - 1) if offset else first
             behind = context.clock() - consumed if consumed > 0 and (offset or 0) < high else 0
             rows.append(a.QueueTimeSpan(self._queue(header.topic, queue_id), first, last, consumed, behind))
-        return answer(request, body=a.QueueTimeSpans(rows))
+        return call.answer(body=a.QueueTimeSpans(rows))
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def consumers(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_CONSUMER_CONNECTION_LIST, right=rights.consume)
+    def list_consumers(self, call: Call[h.Group, None]) -> Command:
         """Request 203."""
-        name = header_of(h.Group, request).consumer_group
+        name = call.header.consumer_group
         group = self._context.clients.consumers.get(name)
         if group is None:
             raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -185,17 +172,19 @@ class Status:
             group.message_model,
             group.consume_from_where,
         )
-        return answer(request, body=body)
+        return call.answer(body=body)
 
-    def producers(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_PRODUCER_CONNECTION_LIST, right=rights.nothing)
+    def list_producers(self, call: Call[h.Producers, None]) -> Command:
         """Request 204."""
-        name = header_of(h.Producers, request).producer_group
+        name = call.header.producer_group
         group = self._context.clients.producers.get(name)
         if group is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return answer(request, body=b.ProducerConnection([_wire_client(client) for client in group.values()]))
+        return call.answer(body=b.ProducerConnection([_wire_client(client) for client in group.values()]))
 
-    def all_producers(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_ALL_PRODUCER_INFO)
+    def list_all_producers(self, call: Call[None, None]) -> Command:
         """Request 328."""
         context = self._context
         table = {}
@@ -210,20 +199,22 @@ class Status:
                 )
                 for client in group.values()
             ]
-        return answer(request, body=a.ProducerTable(table))
+        return call.answer(body=a.ProducerTable(table))
 
     # -- the broker itself --------------------------------------------------------------------------------------------
 
-    def stats(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.VIEW_BROKER_STATS_DATA)
+    def show_stats(self, call: Call[h.Stats, None]) -> Command:
         """Request 315."""
-        header = header_of(h.Stats, request)
+        header = call.header
         found = self._context.counts.stats(header.stats_name, header.stats_key)
         if found is None:
             words = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        return answer(request, body=found)
+        return call.answer(body=found)
 
-    def config(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_CONFIG)
+    def show_config(self, call: Call[None, None]) -> Command:
         """Request 26: what the broker's file says, and what this broker is."""
         settings = self._context.settings
         values = {
@@ -241,11 +232,12 @@ class Status:
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}).decode()
-        return answer(request, h.ConfigVersion(version=version), text.encode())
+        return call.answer(h.ConfigVersion(version=version), text.encode())
 
-    def runtime(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_RUNTIME_INFO)
+    def show_runtime(self, call: Call[None, None]) -> Command:
         """Request 28."""
-        return answer(request, body=b.KVTable(self.runtime_table()))
+        return call.answer(body=b.KVTable(self.runtime_table()))
 
     def runtime_table(self) -> dict[str, str]:
         """What a broker says of itself, by the broker's own names."""

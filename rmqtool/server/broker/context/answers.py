@@ -1,17 +1,9 @@
-"""Requests and answers in the form that handlers need."""
-
-from typing import TypeVar
+"""Answers of a broker: refusals, and topics as the protocol has them."""
 
 from formats.config.files import TopicConfig
-from formats.remoting import headers as h
-from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import TopicConfig as WireTopic
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
 from rmqtool.rules.releases import Release
-
-T = TypeVar("T", bound=Declared)
-_SHORT = short_names(h.Send)
 
 
 class Failed(Exception):
@@ -28,55 +20,6 @@ class Failed(Exception):
     def answer(self, request: Command) -> Command:
         """The response."""
         return request.response(self.code, str(self))
-
-
-def header_of(declared: type[T], request: Command) -> T:
-    """The declared header of a request.
-
-    Raises:
-        BadText: a field is missing, or not of its type.
-    """
-    return from_fields(declared, request.fields)
-
-
-def send_header(request: Command, *, old: int) -> h.Send:
-    """The header of a request to send.
-
-    Args:
-        old: code of the request whose fields have their whole names.
-    """
-    if request.code != old:
-        return header_of(h.Send, request)
-    fields = {_SHORT.get(name, name): value for name, value in (request.fields or {}).items()}
-    return from_fields(h.Send, fields)
-
-
-def content_of(declared: type[T], request: Command) -> T:
-    """The declared body of a request.
-
-    Raises:
-        BadText: it does not hold what is declared.
-    """
-    return read_body(declared, request.body)
-
-
-def answer(
-    request: Command,
-    header: Declared | None = None,
-    body: Declared | bytes | None = None,
-    *,
-    code: int = ResponseCode.SUCCESS,
-    remark: str | None = None,
-) -> Command:
-    """The response to a request.
-
-    Args:
-        header: its fields; None for none.
-        body: bytes, or what is to be written as JSON.
-    """
-    data = body if isinstance(body, bytes) else b"" if body is None else body_of(body)
-    fields = {} if header is None else to_fields(header)
-    return request.response(code, remark, fields=fields, body=data)
 
 
 def wire_topic(config: TopicConfig, release: Release) -> WireTopic:

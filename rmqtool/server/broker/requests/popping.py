@@ -6,7 +6,6 @@ broker.longpolling.PopLongPollingService (5.3.3); clients-and-live-admin 1.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from formats.remoting import headers as h
@@ -16,18 +15,19 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import Perm
 from rmqtool.errors import RmqError
-from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.rules.releases import V5_3
 from rmqtool.rules.statuses import GetStatus
+from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
-from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.parked import Key, Parked
 from rmqtool.services.popping.popping import Popped, Popping, Request
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
-Handle = Callable[[Connection, Command], Answer]
 _MOST = 32  # messages of one pop
 _SOON = 0.02  # s until a pop whose filter has passed messages over looks on
 _AFTER_A_FAILURE = 1.0  # s until one whose messages could not be handed out is tried again
@@ -48,9 +48,7 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
 class _Waiting:
     """A pop, or a question whether there is something to pop, that waits."""
 
-    connection: Connection
-    request: Command
-    header: p.Pop | p.Notification
+    call: Call[p.Pop, None] | Call[p.Notification, None]
     accept: Accept | None
     until: float  # s of the clock that only goes forward
 
@@ -69,15 +67,8 @@ class Pops:
         self._held: Parked[_Waiting] = Parked(most, topics)
         self._asking: Parked[_Waiting] = Parked(most, topics)
         self._loop = asyncio.get_running_loop()
-
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        return {
-            C.POP_MESSAGE: self.pop,
-            C.PEEK_MESSAGE: self.peek,
-            C.NOTIFICATION: self.notify,
-            C.POLLING_INFO: self.polling,
-        }
+        context.arrivals.subscribe(self.wake)
+        context.freed_queues.subscribe(self.wake_group)
 
     @property
     def held(self) -> int:
@@ -86,9 +77,10 @@ class Pops:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def pop(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.POP_MESSAGE, right=rights.consume, since=V5_3)
+    def pop(self, call: Call[p.Pop, None]) -> Command | None:
         """Request 200050."""
-        header = header_of(p.Pop, request)
+        header = call.header
         name = "pop message"
         popping = self._allowed(name)
         if header.max_msg_nums > _MOST:
@@ -101,35 +93,37 @@ class Pops:
             )
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
         self._checked(header.topic, header.queue_id, header.consumer_group)
-        waiting = _Waiting(connection, request, header, self._accept(header), self._until(header))
-        return self._pop(popping, waiting, header)
+        return self._pop(popping, _Waiting(call, self._accept(header), self._until(header)), header)
 
-    def notify(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.NOTIFICATION, right=rights.consume, since=V5_3)
+    def notify(self, call: Call[p.Notification, None]) -> Command | None:
         """Request 200054."""
-        header = header_of(p.Notification, request)
+        header = call.header
         popping = self._allowed("peeking message")
         self._checked(header.topic, header.queue_id, header.consumer_group)
-        return self._tell(popping, _Waiting(connection, request, header, None, self._until(header)), header)
+        return self._tell(popping, _Waiting(call, None, self._until(header)), header)
 
-    def polling(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.POLLING_INFO, right=rights.consume, since=V5_3)
+    def count_waiting(self, call: Call[h.GroupQueue, None]) -> Command:
         """Request 200055."""
-        header = header_of(h.GroupQueue, request)
+        header = call.header
         self._allowed("peeking message")
         self._checked(header.topic, header.queue_id, header.consumer_group)
         number = self._held.waiting(Key(header.topic, header.consumer_group, max(header.queue_id, -1)))
-        return answer(request, p.PollingNumber(polling_num=number))
+        return call.answer(p.PollingNumber(polling_num=number))
 
-    def peek(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.PEEK_MESSAGE, right=rights.consume, since=V5_3)
+    def peek(self, call: Call[p.Peek, None]) -> Command:
         """Request 200052."""
-        header = header_of(p.Peek, request)
+        header = call.header
         popping = self._allowed("peeking message")
         self._checked(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
         found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
-            return answer(request, found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
-        return answer(request, found, b"".join(messages), remark=GetStatus.FOUND)
+            return call.answer(found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        return call.answer(found, b"".join(messages), remark=GetStatus.FOUND)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -221,7 +215,7 @@ class Pops:
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
-        return answer(one.request, found, b"".join(popped.messages), code=code, remark=remark)
+        return one.call.answer(found, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: Popped) -> None:
         key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
@@ -243,18 +237,18 @@ class Pops:
             if self._asking.add(key, one.until, one):
                 return None
             full = True
-        return answer(one.request, p.Notified(has_msg=has, polling_full=full))
+        return one.call.answer(p.Notified(has_msg=has, polling_full=full))
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def arrived(self, topic: str, queue_id: int) -> None:
-        """A queue has a new message."""
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Try those again that a new message of a queue concerns."""
         for parked in (self._asking, self._held):  # who asks is told before others take it
             for key in parked.concerned(topic, queue_id):
                 self._wake(key, parked)
 
-    def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """Messages of a queue are visible again for a group that pops in order."""
+    def wake_group(self, topic: str, group: str, queue_id: int) -> None:
+        """Try those of a group again that pops in order, and to which messages of a queue are visible again."""
         for parked in (self._asking, self._held):
             for key in (Key(topic, group, -1), Key(topic, group, queue_id)):
                 self._wake(key, parked)
@@ -279,15 +273,15 @@ class Pops:
         """Try one request of a key again; whether it got an answer."""
         parked = self._held if parked is None else parked
         one = parked.take(key)
-        while one is not None and one.connection.closed:
+        while one is not None and one.call.connection.closed:
             one = parked.take(key)
         return one is not None and self._send(one)
 
     def _send(self, one: _Waiting, *, last: bool = False) -> bool:
         assert self._popping is not None  # else nobody waits
-        if one.connection.closed:
+        if one.call.connection.closed:
             return False
-        header = one.header
+        header = one.call.header
         response: Command | None
         try:
             self._checked(header.topic, header.queue_id, header.consumer_group)
@@ -296,7 +290,7 @@ class Pops:
             else:
                 response = self._tell(self._popping, one, header, last=last)
         except Failed as err:
-            response = err.answer(one.request)
+            response = err.answer(one.call.request)
         if response is not None:
-            one.connection.send(response)
+            one.call.connection.send(response)
         return response is not None

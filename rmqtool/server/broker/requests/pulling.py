@@ -4,21 +4,27 @@ Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHol
 message-services 16.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from formats.message.properties import TAGS
+from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import PullFlag, ResponseCode
+from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from formats.remoting.shapes import SubscriptionData
-from formats.topics import Perm
-from rmqtool.remoting.connection import Connection
+from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.remoting.typed import body_of
+from formats.topics import OFFSET_MOVED, Perm
+from rmqtool.errors import RmqError
 from rmqtool.rules.statuses import GetStatus
+from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
-from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.get_message import Pulled
+from rmqtool.store.append.outgoing import Message
 
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # messages that one pull may ask for
@@ -38,9 +44,7 @@ _CODES = {
 class _Held:
     """A pull that waits for a message."""
 
-    connection: Connection
-    request: Command
-    header: h.Pull
+    call: Call[h.Pull, None]
     accept: Accept | None
     until: float
     looked: int  # queue offset up to which no entry is wanted
@@ -49,20 +53,22 @@ class _Held:
 class Pulling:
     """Pulls, and those that are held until a message comes."""
 
-    def __init__(self, context: BrokerContext, moved: Callable[[h.Pull, int], None]) -> None:
-        self._context, self._moved = context, moved
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._held: dict[tuple[str, int], list[_Held]] = {}
+        context.arrivals.subscribe(self.wake)
 
     @property
     def held(self) -> int:
         """Pulls that wait."""
         return sum(map(len, self._held.values()))
 
-    def handle(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.PULL_MESSAGE, C.LITE_PULL_MESSAGE, right=rights.consume)
+    def pull(self, call: Call[h.Pull, None]) -> Command | None:
         """Requests 11 and 361."""
-        header = header_of(h.Pull, request)
+        header = call.header
         accept = self._accept(header)
-        if (moved := self._reset(request, header)) is not None:
+        if (moved := self._reset(call)) is not None:
             return moved
         result = self._read(header, accept)
         code = _code_of(result, header.queue_offset)
@@ -73,9 +79,9 @@ class Pulling:
             and header.sys_flag & PullFlag.SUSPEND
             and header.suspend_timeout_millis > 0
         ):
-            self._hold(connection, request, header, accept)
+            self._hold(call, accept)
             return None
-        return self._answer(request, header, result, code)
+        return self._answer(call, result, code)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -139,8 +145,9 @@ class Pulling:
             raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
         return found
 
-    def _reset(self, request: Command, header: h.Pull) -> Command | None:
+    def _reset(self, call: Call[h.Pull, None]) -> Command | None:
         """The answer to the first pull after an administrator has set the group to another offset."""
+        header = call.header
         offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
             return None
@@ -151,7 +158,7 @@ class Pulling:
             min_offset=reading.min_offset(header.topic, header.queue_id),
             max_offset=reading.max_offset(header.topic, header.queue_id),
         )
-        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
+        return call.answer(pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -162,9 +169,10 @@ class Pulling:
         self._context.pulled[place] = result.next_begin_offset
         return result
 
-    def _answer(self, request: Command, header: h.Pull, result: Pulled, code: int) -> Command:
+    def _answer(self, call: Call[h.Pull, None], result: Pulled, code: int) -> Command:
+        header = call.header
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._moved(header, result.next_begin_offset)
+            self._store_move(header, result.next_begin_offset)
         pulled = h.Pulled(
             suggest_which_broker_id=0,
             next_begin_offset=result.next_begin_offset,
@@ -177,19 +185,38 @@ class Pulling:
             add(counts.GROUP_GET, key, result.number)
             add(counts.GROUP_GET_SIZE, key, len(body))
             add(counts.BROKER_GET, self._context.settings.cluster, result.number)
-        return answer(request, pulled, body, code=code, remark=result.status)
+        return call.answer(pulled, body, code=code, remark=result.status)
+
+    def _store_move(self, header: h.Pull, offset: int) -> None:
+        """Store, as a broker does, that a consumer has asked for an offset that is not there."""
+        context = self._context
+        if not context.store.writable:
+            return
+        queue = MessageQueue(header.topic, context.settings.name, header.queue_id)
+        moved = b.OffsetMoved(header.consumer_group, queue, offset_new=offset, offset_request=header.queue_offset)
+        message = Message(
+            topic=OFFSET_MOVED,
+            body=body_of(moved),
+            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
+            born_host=context.settings.address,
+            store_host=context.settings.address,
+        )
+        try:
+            context.store.append(message)
+        except (OSError, RmqError) as err:
+            context.log.error(f"that an offset has moved cannot be written down: {err}")
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def _hold(self, connection: Connection, request: Command, header: h.Pull, accept: Accept | None) -> None:
-        settings = self._context.settings
+    def _hold(self, call: Call[h.Pull, None], accept: Accept | None) -> None:
+        header, settings = call.header, self._context.settings
         millis = header.suspend_timeout_millis if settings.long_polling else settings.short_polling
         until = self._context.now() + min(millis / 1000, _LONGEST)
-        held = _Held(connection, request, header, accept, until, header.queue_offset)
+        held = _Held(call, accept, until, header.queue_offset)
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
-    def arrived(self, topic: str, queue_id: int) -> None:
-        """A queue has a new message."""
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Answer pulls of a queue that has a new message."""
         if (topic, queue_id) in self._held:
             self._look(topic, queue_id)
 
@@ -203,7 +230,7 @@ class Pulling:
         newest, now = self._context.reading.max_offset(topic, queue_id), self._context.now()
         left = []
         for one in waiting:
-            if one.connection.closed:
+            if one.call.connection.closed:
                 continue
             if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
                 self._send(one)
@@ -213,7 +240,7 @@ class Pulling:
             self._held.setdefault((topic, queue_id), []).extend(left)
 
     def _was_reset(self, held: _Held) -> bool:
-        header = held.header
+        header = held.call.header
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wanted(self, held: _Held, newest: int) -> bool:
@@ -222,7 +249,7 @@ class Pulling:
             return newest < held.looked  # a queue that has lost messages: the answer says so
         if held.accept is None:
             return True
-        queue = self._context.reading.queue(held.header.topic, held.header.queue_id)
+        queue = self._context.reading.queue(held.call.header.topic, held.call.header.queue_id)
         if queue is None or any(map(held.accept, queue.entries(held.looked, newest))):
             return True
         held.looked = newest
@@ -230,16 +257,16 @@ class Pulling:
 
     def _send(self, held: _Held) -> None:
         """Answer a pull that was held, by the rules of now."""
+        call = held.call
         try:
-            accept = self._accept(held.header)
-            response = self._reset(held.request, held.header)
+            accept = self._accept(call.header)
+            response = self._reset(call)
             if response is None:
-                result = self._read(held.header, accept)
-                code = _code_of(result, held.header.queue_offset)
-                response = self._answer(held.request, held.header, result, code)
+                result = self._read(call.header, accept)
+                response = self._answer(call, result, _code_of(result, call.header.queue_offset))
         except Failed as err:
-            response = err.answer(held.request)
-        held.connection.send(response)
+            response = err.answer(call.request)
+        call.connection.send(response)
 
 
 def _code_of(result: Pulled, offset: int) -> int:

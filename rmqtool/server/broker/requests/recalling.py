@@ -7,22 +7,25 @@ Source: broker.processor.RecallMessageProcessor, SendMessageProcessor.attachReca
 """
 
 import logging
-from collections.abc import Callable
 
 from formats.errors import BadText
 from formats.message.properties import REAL_TOPIC, TAGS, UNIQ_KEY, build, parse
 from formats.message.read import java_int
 from formats.remoting import headers as h
-from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import RETRY_PREFIX, Perm
 from formats.variants import timer
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
+from rmqtool.server.access import rights
 from rmqtool.server.broker.context import counts
-from rmqtool.server.broker.context.answers import Failed, answer, header_of
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.outgoing import Message
@@ -54,20 +57,17 @@ class Recalling:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> dict[int, Callable[[Connection, Command], Command]]:
-        """By request code."""
-        return {RequestCode.RECALL_MESSAGE: self.handle}
-
-    def handle(self, connection: Connection, request: Command) -> Command:
+    @handles(C.RECALL_MESSAGE, right=rights.write_topic, since=V5_3)
+    def recall(self, call: Call[h.Recall, None]) -> Command:
         """Request 370."""
-        header = header_of(h.Recall, request)
+        header = call.header
         region = self._context.settings.region
         try:
             handle = self._checked(header)
-            self._put(connection, header, handle)
+            self._put(call.connection, header, handle)
         except Failed as err:
-            return answer(request, h.Recalled(msg_region=region), code=err.code, remark=str(err))
-        return answer(request, h.Recalled(msg_id=handle.message_id, msg_region=region))
+            return call.answer(h.Recalled(msg_region=region), code=err.code, remark=str(err))
+        return call.answer(h.Recalled(msg_id=handle.message_id, msg_region=region))
 
     def _checked(self, header: h.Recall) -> RecallHandle:
         """What is to be called back.
