@@ -47,7 +47,7 @@ from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.drained_state import DrainedState, FollowedState
 from rmqtool.services.serving.following import Following
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import read_store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.store.disk.durable import is_lacking
@@ -99,7 +99,7 @@ class Broker:
             tables, halves = services.state, services.transactions
         else:
             tables, halves = state, TransactionService(store, state, throttled.warn)
-        reading = Following(store) if isinstance(state, FollowedState) else Reading(store)
+        reading = Following(store) if isinstance(state, FollowedState) else read_store(store)
         self.context = context = BrokerContext(settings, store, tables, reading, clients, throttled)
         context.suppose_topics()
         context.arrivals.subscribe(self._look_at_delayed)

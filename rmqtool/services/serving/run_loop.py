@@ -90,7 +90,7 @@ class RunLoop:
 
     def _timer_service(self) -> TimerService | None:
         """The timer; None where a broker has none."""
-        rules = self.store.live.appender.rules.timer
+        rules = self.store.live.timer_rules
         if rules is not None and rules.enabled:
             return TimerService(self.store, self.warn)
         if any(queue.max_offset for queue in TopicQueues(self.store.layout).of(timer.TOPIC)):
