@@ -24,7 +24,7 @@ from formats.remoting.frame import Command
 from formats.topics import OFFSET_MOVED
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
-from rmqtool.rules.releases import V5_3
+from rmqtool.rules.releases import V4_9, V5_3, Release
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.table import REQUESTS
 from rmqtool.server.dispatch import table
@@ -67,10 +67,10 @@ def test_two_handlers_for_one_request_are_an_error() -> None:
         del table._requests[Other.pull]
 
 
-def options() -> ServeOptions:
-    """A broker of 5.3 that brings its store and its name server."""
+def options(release: Release = V5_3) -> ServeOptions:
+    """A broker that brings its store and its name server."""
     return ServeOptions(
-        create=True, release=V5_3, broker_conf=CONF, name="lab-a", listen=("127.0.0.1", 0),
+        create=True, release=release, broker_conf=CONF, name="lab-a", listen=("127.0.0.1", 0),
         namesrv_listen=("127.0.0.1", 0),
     )  # fmt: skip
 
@@ -118,6 +118,22 @@ def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None
     asyncio.run(test())
     declared = {code for code, row in REQUESTS.items() if row.header or row.body not in (None, bytes)}
     assert declared == refused
+
+
+@pytest.mark.parametrize("release", [V4_9, V5_3], ids=str)
+def test_a_broker_answers_the_requests_of_its_release(tmp_path: Path, release: Release) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(60),
+            Served(str(tmp_path / "store"), options(release)) as served,
+            connected(*place(served.broker_address)) as client,
+        ):
+            for code, row in REQUESTS.items():
+                answer = await client.call(Command(code))
+                unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                assert unknown == (row.since.version > release.version), code
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize(("group", "topic"), [("g", "Orders"), ('组"\\ \u2028', '主题"{}\n'), ("'", '",":')])

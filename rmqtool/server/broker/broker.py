@@ -157,13 +157,13 @@ class Broker:
         except Failed as err:
             response = err.answer(request)
         except (OSError, RmqError) as err:
-            response = self._unable(request, err)
+            response = self._failure_of(request, err)
         if response is None:
             return None
         if isinstance(response, Command):
             response.version = self.context.release.mq_version
             return response
-        return self._later(request, response)
+        return self._await_answer(request, response)
 
     def _find_needs(self, connection: Connection, request: Command) -> dict[str, Perm] | None:
         row = REQUESTS.get(request.code)
@@ -171,19 +171,19 @@ class Broker:
             return None
         return needs_of(row.right, self.context, row.read(connection, request))
 
-    async def _later(self, request: Command, response: Awaitable[Command | None]) -> Command | None:
+    async def _await_answer(self, request: Command, response: Awaitable[Command | None]) -> Command | None:
         try:
-            found = await response
+            answer = await response
         except Failed as err:
-            found = err.answer(request)
+            answer = err.answer(request)
         except (OSError, RmqError) as err:
-            found = self._unable(request, err)
-        if found is not None:
-            found.version = self.context.release.mq_version
-        return found
+            answer = self._failure_of(request, err)
+        if answer is not None:
+            answer.version = self.context.release.mq_version
+        return answer
 
-    def _unable(self, request: Command, error: OSError | RmqError) -> Command:
-        """The answer to a request that met an error of the store."""
+    def _failure_of(self, request: Command, error: OSError | RmqError) -> Command:
+        """The answer to a request that ended in an error of the store."""
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
         return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
@@ -209,29 +209,31 @@ class Broker:
         well = True
         while not self._ended.is_set():
             await asyncio.sleep(_TICK if well else _AFTER_AN_ERROR)
-            well = self._does(self._step) & self._does(self._persist) & self._does(self._follow)
+            well = self._run(self._step) & self._run(self._persist) & self._run(self._follow)
             now = time.monotonic()
             if (end := self._end()) != stored or now >= look_at:
                 stored, look_at = end, now + _LOOK
                 for job in (self._follow_tables, self._bring_back, self._pulling.look):
-                    well &= self._does(job)
+                    well &= self._run(job)
                 if self._pops is not None:
-                    well &= self._does(self._pops.look)
+                    well &= self._run(self._pops.look)
             if self._pops is not None:
-                well &= self._does(self._pops.expire)
+                well &= self._run(self._pops.expire)
             if now >= flush_at:
                 flush_at = now + _FLUSH
-                well &= self._does(self._flush)
+                well &= self._run(self._flush)
             if now >= expire_at:
                 expire_at = now + _EXPIRE
-                well &= self._does(self._consuming.expire)
+                well &= self._run(self._consuming.expire)
             if now >= sample_at:
                 sample_at = now + SAMPLE
-                well &= self._does(partial(self.context.counts.sample, now))
+                well &= self._run(partial(self.context.counts.sample, now))
 
-    def _does(self, job: Callable[[], object]) -> bool:
-        """Whether a job went well. Where it did not, the others are done all the same: what is stored becomes durable
-        whatever cannot be delivered."""
+    def _run(self, job: Callable[[], object]) -> bool:
+        """Do one job; return whether it went well.
+
+        The others are done in any case: messages become durable although some cannot be delivered.
+        """
         try:
             job()
         except Exception as found:
@@ -246,7 +248,7 @@ class Broker:
         return True
 
     def _follow(self) -> None:
-        """See what another broker has stored meanwhile."""
+        """Answer pulls for what another broker has stored meanwhile."""
         if isinstance(reading := self.context.reading, Following):
             for topic, queue_id in reading.look().grown:
                 self._pulling.wake(topic, queue_id)

@@ -79,6 +79,7 @@ class Request:
         right: None where only administrators may ask.
         since: the first release that knows it.
         handler: a method.
+        read_header, read_body: as `header` and `body` say.
     """
 
     code: RequestCode
@@ -88,27 +89,16 @@ class Request:
     since: Release
     handler: _Method
 
+    read_header: Callable[[Mapping[str, str] | None], Any]
+    read_body: Callable[[bytes], Any]
+
     def read(self, connection: Connection, request: Command) -> Call[Any, Any]:
         """What a handler gets.
 
         Raises:
             FormatError: a header or body that is not what belongs to the request.
         """
-        return Call(connection, request, self._read_header(request.fields), self._read_body(request.body))
-
-    def _read_header(self, fields: Mapping[str, str] | None) -> Any:
-        if self.header is None:
-            return None
-        if self.code in _LONG_NAMED:
-            fields = {_SHORT_NAMES.get(name, name): value for name, value in (fields or {}).items()}
-        return from_fields(self.header, fields)
-
-    def _read_body(self, body: bytes) -> Any:
-        if self.body is None:
-            return None
-        if self.body is bytes:
-            return body
-        return self.body.parse(body) if issubclass(self.body, Bean) else read_body(self.body, body)
+        return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
 
     def answer(self, owner: object, connection: Connection, request: Command) -> Answer:
         """Have the handler of an object answer."""
@@ -129,11 +119,39 @@ def handles(*codes: RequestCode, right: Right | None = None, since: Release = V4
     def enter(handler: M) -> M:
         header, body = (None if kind is NoneType else kind for kind in get_args(handler.__annotations__["call"]))
         _requests[handler] = [
-            Request(code=code, header=header, body=body, right=right, since=since, handler=handler) for code in codes
+            Request(
+                code=code,
+                header=header,
+                body=body,
+                right=right,
+                since=since,
+                handler=handler,
+                read_header=_header_reader(code, header),
+                read_body=_body_reader(body),
+            )
+            for code in codes
         ]
         return handler
 
     return enter
+
+
+def _header_reader(code: int, header: type[Any] | None) -> Callable[[Mapping[str, str] | None], Any]:
+    if header is None:
+        return lambda _fields: None
+    if code in _LONG_NAMED:
+        return lambda fields: from_fields(
+            header, {_SHORT_NAMES.get(name, name): value for name, value in (fields or {}).items()}
+        )
+    return partial(from_fields, header)
+
+
+def _body_reader(body: type[Any] | None) -> Callable[[bytes], Any]:
+    if body is None:
+        return lambda _data: None
+    if body is bytes:
+        return lambda data: data
+    return body.parse if issubclass(body, Bean) else partial(read_body, body)
 
 
 def rows_of(owner: type) -> list[Request]:

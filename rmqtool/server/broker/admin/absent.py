@@ -1,4 +1,4 @@
-"""What a broker of 5.x says of parts that this one does not have: a broker alone says the same of them.
+"""Requests of 5.x about parts that this broker does not have; a single real broker answers the same.
 
 There are no slaves and no controller; topics, groups and offsets are in files, not in RocksDB; there are no users and
 rules of ACL 2.0; and cold data is not held back, which takes ``coldDataFlowControlEnable``.
@@ -55,7 +55,7 @@ class Absent:
 
     @handles(C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, since=V5_3)
     def check_rocksdb(self, call: Call[None, None]) -> Command:
-        """Request 354: a broker begins to compare, and tells its log what came of it."""
+        """Request 354: a broker begins to compare, and logs the outcome."""
         log.info("%s: queues are in files, not in RocksDB: there is nothing to compare", call.connection.peer)
         return call.answer(body=a.RocksCheck(check_status=_IN_PROGRESS))
 

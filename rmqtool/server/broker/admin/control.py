@@ -1,4 +1,4 @@
-"""What administrators have a broker do: reset and clone offsets, ask clients, clean up.
+"""Requests that change a broker or its clients: reset and clone offsets, ask clients, clean up.
 
 Source: broker.processor.AdminBrokerProcessor, broker.client.net.Broker2Client (4.9.8, 5.3.3); remoting-protocol 10.5.
 """
@@ -76,7 +76,7 @@ class Control:
         return self._reset_by_clients(call, config.write_queue_nums)
 
     def _reset_here(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 5.x does it: the broker sets the offsets, and the next pulls are told."""
+        """As 5.x does it: the broker sets the offsets, and the next pulls hear of it."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         if group not in context.state.groups:
@@ -100,7 +100,7 @@ class Control:
         return call.answer(body=b.ResetOffsets(table))
 
     def _reset_by_clients(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 4.9 does it: the clients are told, and they commit."""
+        """As 4.9 does it: the clients get the offsets, and commit them."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         table: dict[MessageQueue, int] = {}

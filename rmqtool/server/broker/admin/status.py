@@ -1,4 +1,4 @@
-"""What a broker tells of itself: progress of groups, who is connected, counts, settings.
+"""Requests for the state of a broker: progress of groups, who is connected, counts, settings.
 
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.3, 10.4.
 """
@@ -215,7 +215,7 @@ class Status:
 
     @handles(C.GET_BROKER_CONFIG)
     def show_config(self, call: Call[None, None]) -> Command:
-        """Request 26: what the broker's file says, and what this broker is."""
+        """Request 26: the settings of the broker's file, and its own."""
         settings = self._context.settings
         values = {
             **_DEFAULTS,
@@ -240,7 +240,7 @@ class Status:
         return call.answer(body=b.KVTable(self.runtime_table()))
 
     def runtime_table(self) -> dict[str, str]:
-        """What a broker says of itself, by the broker's own names."""
+        """The state of the broker, by the names that a broker gives it."""
         context, settings = self._context, self._context.settings
         now, reading = context.clock(), context.reading
         low = max(reading.log.min_offset, 0)

@@ -1,4 +1,4 @@
-"""What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
+"""What all handlers of a broker share: its store, its tables, its clients, and its events."""
 
 import logging
 import time
@@ -54,11 +54,11 @@ class BrokerContext:
         log: of what goes wrong.
         arrivals: a queue (topic, queue id) has a new message.
         freed_queues: messages of a queue (topic, group, queue id) are visible again for a group that pops in order.
-        topic_changes: topics have changed, and the name servers must hear of it.
+        topic_changes: topics have changed, which name servers must be informed of.
         now: seconds that only go forward.
         counts: what was put and got.
         pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
-        resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
+        resets: offsets that groups were set to and have not pulled from yet, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
 
@@ -84,12 +84,13 @@ class BrokerContext:
 
     @property
     def release(self) -> Release:
-        """Whose rules it goes by."""
+        """The release whose rules the broker follows."""
         return self.settings.release
 
     def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
-        """The answer to a request that the store did not carry out. The log has the reason; who asked is told no path
-        of this machine.
+        """The answer to a request that the store did not carry out.
+
+        The reason goes to the log alone: it may hold paths of this machine.
 
         Args:
             what: for the log.
@@ -125,7 +126,7 @@ class BrokerContext:
         return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def check_writable(self) -> None:
-        """See that something may be stored.
+        """Make sure that something may be stored.
 
         Raises:
             Failed: the store is only read.

@@ -1,4 +1,4 @@
-"""What parts of a broker tell each other without knowing each other."""
+"""Events, by which parts of a broker notify each other."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec
@@ -7,16 +7,16 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """Something that happens again and again; subscribers are called at once, in the order in which they came."""
+    """Calls its subscribers at once, in the order in which they subscribed."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[P, None]] = []
 
     def subscribe(self, subscriber: Callable[P, None]) -> None:
-        """Have a function called whenever it happens."""
+        """Call a function at each event."""
         self._subscribers.append(subscriber)
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Say that it has happened."""
+        """Call all subscribers."""
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)

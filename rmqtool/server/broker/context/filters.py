@@ -60,7 +60,7 @@ def build_filter(
     be read lets all pass, as in a broker, which clients ask about it before (request 46).
 
     Args:
-        read_record: gives the bytes of an entry's record; None where there is none, which is told when it is read.
+        read_record: gives the bytes of an entry's record; None where there is none, which a later read reports.
     """
     if subscription is None or subscription.class_filter_mode or subscription.sub_string == ALL:
         return None

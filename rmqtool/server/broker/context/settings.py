@@ -37,7 +37,7 @@ class Settings:
         release: whose rules it goes by.
         read_only: nothing is stored; only reading is allowed.
         short_polling: how long a pull without a message is held where ``long_polling`` is off.
-        pop_buffer_merge, single_topic_register, split_registration: kept and told, nothing else: they say how a real
+        pop_buffer_merge, single_topic_register, split_registration: shown, and without effect: they say how a real
             broker buffers acks, and in how many requests it tells name servers of its topics.
     """
 

@@ -1,18 +1,18 @@
-"""What goes wrong in a broker: a reason is logged once, however often it comes."""
+"""A log that does not repeat itself."""
 
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-_AGAIN = 60.0  # s until the same words are logged once more
-_MOST = 1000  # different words that are kept in mind
+_AGAIN = 60.0  # s until the same text is logged again
+_MOST = 1000  # different texts that are remembered
 
 Log = Callable[[str], None]
 
 
 class ThrottledLog:
-    """Logs reasons. The same words come again after a minute at the earliest, with how often they were meant to.
+    """Logs problems. The same text is logged at most once a minute, with the number of times that it was left out.
 
     Args:
         now: seconds that only go forward.
@@ -20,27 +20,27 @@ class ThrottledLog:
 
     def __init__(self, log: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
         self._log, self._now = log, now
-        self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how often since then
+        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how often since then
 
-    def error(self, words: str) -> None:
-        """Something could not be done."""
-        self._tell(words, self._log.error)
+    def error(self, text: str) -> None:
+        """Log that something could not be done."""
+        self._write(text, self._log.error)
 
-    def warn(self, words: str) -> None:
-        """Something is not as it should be."""
-        self._tell(words, self._log.warning)
+    def warn(self, text: str) -> None:
+        """Log that something is not as it should be."""
+        self._write(text, self._log.warning)
 
-    def _tell(self, words: str, log: Callable[..., None]) -> None:
+    def _write(self, text: str, log: Callable[..., None]) -> None:
         now = self._now()
-        at, more = self._told.get(words, (now - _AGAIN, 0))
+        at, more = self._logged.get(text, (now - _AGAIN, 0))
         if now - at < _AGAIN:
-            self._told[words] = at, more + 1
+            self._logged[text] = at, more + 1
             return
-        self._told[words] = now, 0
-        self._told.move_to_end(words)
-        if len(self._told) > _MOST:
-            self._told.popitem(last=False)
+        self._logged[text] = now, 0
+        self._logged.move_to_end(text)
+        if len(self._logged) > _MOST:
+            self._logged.popitem(last=False)
         if more:
-            log("%s (and %d times more since this was logged last)", words, more)
+            log("%s (and %d times more since this was logged last)", text, more)
         else:
-            log("%s", words)
+            log("%s", text)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Consuming:
-    """The jobs of a broker around consumer groups."""
+    """Requests about consumer groups."""
 
     def __init__(self, context: BrokerContext, back: SendBack) -> None:
         self._context, self._back = context, back
@@ -50,7 +50,7 @@ class Consuming:
             if not context.settings.read_only:
                 context.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
         data.consumer_data_set = known
-        self._tell(context.clients.heartbeat(call.connection, call.request, data, context.now()))
+        self._notify(context.clients.heartbeat(call.connection, call.request, data, context.now()))
         differs = context.clients.differs(data)
         if not context.release.is_5:
             return call.answer()
@@ -61,12 +61,12 @@ class Consuming:
     def unregister(self, call: Call[h.Unregister, None]) -> Command:
         """Request 35."""
         header = call.header
-        self._tell(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
+        self._notify(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
         return call.answer()
 
     def ended(self, connection: Connection) -> None:
         """A connection is gone, and its clients with it."""
-        self._tell(self._context.clients.drop(connection))
+        self._notify(self._context.clients.drop(connection))
 
     def expire(self) -> None:
         """Close the connections of clients that were not heard of for too long."""
@@ -74,8 +74,8 @@ class Consuming:
             log.warning("%s: no heartbeat: closed", connection.peer)
             connection.abort()
 
-    def _tell(self, groups: Iterable[str]) -> None:
-        """Have the members of groups share the queues anew."""
+    def _notify(self, groups: Iterable[str]) -> None:
+        """Have the members of groups share their queues again."""
         for name in groups:
             group = self._context.clients.consumers.get(name)
             config = self._context.state.groups.get(name)

@@ -19,7 +19,7 @@ _BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
 
 
 class Lookups:
-    """The jobs of a broker that find messages."""
+    """Requests that look messages up."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context

@@ -52,14 +52,14 @@ class PopAnswers:
     def ack(self, call: Call[p.Ack, None]) -> Command:
         """Request 200051."""
         header = call.header
-        finishing, handle = self._checked(header)
+        finishing, handle = self._read_handle(header)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
             words = (
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
             )
             raise Failed(ResponseCode.NO_MESSAGE, words)
-        self._guarded(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
+        self._store(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
         return call.answer()
 
     @handles(C.BATCH_ACK_MESSAGE, right=rights.batch_acknowledge, since=V5_3)
@@ -68,7 +68,7 @@ class PopAnswers:
         found = read_body(p.BatchAcks, call.body) if call.body else p.BatchAcks()
         if not found.acks:
             return call.request.response(ResponseCode.NO_MESSAGE, None)
-        finishing = self._writable()
+        finishing = self._require_finishing()
         for one in found.acks:
             topic = real_topic(one.topic, one.consumer_group, one.retry or "")
             config = self._context.state.topic(topic)
@@ -88,20 +88,20 @@ class PopAnswers:
                 queue_id=one.queue_id,
                 queue_offset=offsets[0],
             )
-            self._guarded(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
+            self._store(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
         return call.answer()
 
     @handles(C.CHANGE_MESSAGE_INVISIBLETIME, right=rights.acknowledge, since=V5_3)
     def change_invisible_time(self, call: Call[p.ChangeInvisible, None]) -> Command:
         """Request 200053."""
         header = call.header
-        finishing, handle = self._checked(header)
+        finishing, handle = self._read_handle(header)
         check_invisible_time(header.invisible_time, self._settings)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             return call.request.response(ResponseCode.NO_MESSAGE, _UNSET)
         changed: list[Changed | None] = []
-        self._guarded(
+        self._store(
             lambda: changed.append(
                 finishing.change(header.topic, header.consumer_group, handle, header.offset, header.invisible_time)
             )
@@ -112,8 +112,8 @@ class PopAnswers:
         made = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
         return call.answer(made, remark=_UNSET)
 
-    def _checked(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
-        finishing, config = self._writable(), self._context.topic(header.topic)
+    def _read_handle(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
+        finishing, config = self._require_finishing(), self._context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             words = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
@@ -124,7 +124,7 @@ class PopAnswers:
         self._revive_queue(handle.revive_queue)
         return finishing, replace(handle, queue_id=header.queue_id)
 
-    def _writable(self) -> Finishing:
+    def _require_finishing(self) -> Finishing:
         if self._finishing is None:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}] is read-only")
         return self._finishing
@@ -140,7 +140,7 @@ class PopAnswers:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {queue_id}")
         return queue_id
 
-    def _guarded(self, change: Callable[[], None]) -> None:
+    def _store(self, change: Callable[[], None]) -> None:
         try:
             change()
         except NotTaken as err:

@@ -82,7 +82,7 @@ class Pops:
         """Request 200050."""
         header = call.header
         name = "pop message"
-        popping = self._allowed(name)
+        popping = self._require_popping(name)
         if header.max_msg_nums > _MOST:
             words = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
@@ -92,23 +92,23 @@ class Pops:
                 f"the broker[{self._context.settings.address}] {name} is forbidden because timerWheelEnable is false"
             )
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        self._checked(header.topic, header.queue_id, header.consumer_group)
+        self._check(header.topic, header.queue_id, header.consumer_group)
         return self._pop(popping, _Waiting(call, self._accept(header), self._until(header)), header)
 
     @handles(C.NOTIFICATION, right=rights.consume, since=V5_3)
     def notify(self, call: Call[p.Notification, None]) -> Command | None:
         """Request 200054."""
         header = call.header
-        popping = self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
-        return self._tell(popping, _Waiting(call, None, self._until(header)), header)
+        popping = self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
+        return self._notify(popping, _Waiting(call, None, self._until(header)), header)
 
     @handles(C.POLLING_INFO, right=rights.consume, since=V5_3)
     def count_waiting(self, call: Call[h.GroupQueue, None]) -> Command:
         """Request 200055."""
         header = call.header
-        self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
+        self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
         number = self._held.waiting(Key(header.topic, header.consumer_group, max(header.queue_id, -1)))
         return call.answer(p.PollingNumber(polling_num=number))
 
@@ -116,8 +116,8 @@ class Pops:
     def peek(self, call: Call[p.Peek, None]) -> Command:
         """Request 200052."""
         header = call.header
-        popping = self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
+        popping = self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
         found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
@@ -127,13 +127,13 @@ class Pops:
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _allowed(self, what: str) -> Popping:
+    def _require_popping(self, what: str) -> Popping:
         settings = self._context.settings
         if self._popping is None or not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
 
-    def _checked(self, topic: str, queue_id: int, group_name: str) -> None:
+    def _check(self, topic: str, queue_id: int, group_name: str) -> None:
         context = self._context
         config = context.topic(topic)
         if not config.perm & Perm.READ:
@@ -223,7 +223,7 @@ class Pops:
         add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
         add(counts.BROKER_GET, self._context.settings.cluster, popped.count)
 
-    def _tell(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
+    def _notify(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
         has = popping.waits(
             header.topic,
             header.consumer_group,
@@ -284,11 +284,11 @@ class Pops:
         header = one.call.header
         response: Command | None
         try:
-            self._checked(header.topic, header.queue_id, header.consumer_group)
+            self._check(header.topic, header.queue_id, header.consumer_group)
             if isinstance(header, p.Pop):
                 response = self._pop(self._popping, one, header, last=last)
             else:
-                response = self._tell(self._popping, one, header, last=last)
+                response = self._notify(self._popping, one, header, last=last)
         except Failed as err:
             response = err.answer(one.call.request)
         if response is not None:

@@ -20,7 +20,7 @@ from rmqtool.store.releases.rules import batch_topics_of
 
 
 class Positions:
-    """The jobs of a broker around offsets."""
+    """Requests about offsets."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context

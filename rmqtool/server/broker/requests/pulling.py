@@ -221,7 +221,7 @@ class Pulling:
             self._look(topic, queue_id)
 
     def look(self) -> None:
-        """Look at all queues in which somebody waits, and give up waiting that has lasted long enough."""
+        """Look at all queues that have waiting pulls, and answer those whose time is over."""
         for topic, queue_id in list(self._held):
             self._look(topic, queue_id)
 

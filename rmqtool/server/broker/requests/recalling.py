@@ -52,7 +52,7 @@ def handle_of(context: BrokerContext, result: PutResult) -> str | None:
 
 
 class Recalling:
-    """The job of a broker that takes back what waits."""
+    """Requests that take back messages which wait for their time."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -63,13 +63,13 @@ class Recalling:
         header = call.header
         region = self._context.settings.region
         try:
-            handle = self._checked(header)
+            handle = self._read_handle(header)
             self._put(call.connection, header, handle)
         except Failed as err:
             return call.answer(h.Recalled(msg_region=region), code=err.code, remark=str(err))
         return call.answer(h.Recalled(msg_id=handle.message_id, msg_region=region))
 
-    def _checked(self, header: h.Recall) -> RecallHandle:
+    def _read_handle(self, header: h.Recall) -> RecallHandle:
         """What is to be called back.
 
         Raises:

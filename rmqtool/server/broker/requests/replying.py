@@ -26,7 +26,7 @@ _PATIENCE = 3.0  # s that the client has
 
 
 class Replying:
-    """The job of a broker that passes replies on."""
+    """Requests that send a reply."""
 
     def __init__(self, context: BrokerContext, sending: Sending) -> None:
         self._context, self._sending = context, sending
@@ -50,7 +50,7 @@ class Replying:
         return call.answer(sent)
 
     async def _push(self, call: Call[h.Send, bytes], message: Message) -> str | None:
-        """Hand it to whoever waits for it; why that cannot be done."""
+        """Hand a reply to the client that waits for it; return why that cannot be done."""
         properties = message.property_map()
         client_id = properties.get(REPLY_TO)
         if client_id is None:

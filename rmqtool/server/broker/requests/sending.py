@@ -50,7 +50,7 @@ _OFFSET_SIZE = 8  # bytes at the end of an offset id
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message that waits to be stored, and who is to hear of it."""
+    """A message that waits to be stored, and the call that it answers."""
 
     call: Call[h.Send, bytes]
     queue_id: int  # that was asked for
@@ -58,7 +58,7 @@ class _Sent:
 
 
 class Sending:
-    """The jobs of a broker that store what producers send.
+    """Requests that send messages.
 
     Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync. Topics that
     are made for them are written down together too, before the first of them is stored.
@@ -83,7 +83,7 @@ class Sending:
         properties = message.property_map()
         if header.batch:
             return self._batch(call, message)
-        if properties.get(_HALF_MARK, "").lower() == "true" and not self._later(header, properties):
+        if properties.get(_HALF_MARK, "").lower() == "true" and not self._comes_back(header, properties):
             return self._half(call, message)
         if message.topic.startswith(RETRY_PREFIX):
             return self._retry(call, message)
@@ -163,7 +163,7 @@ class Sending:
         found[_CLUSTER] = self._context.settings.cluster
         return found
 
-    def _later(self, header: h.Send, properties: dict[str, str]) -> bool:
+    def _comes_back(self, header: h.Send, properties: dict[str, str]) -> bool:
         """5.x takes no message for a half one that comes back to a consumer with a delay."""
         return self._release.is_5 and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
@@ -180,7 +180,7 @@ class Sending:
             raise failed
 
     def store(self) -> Failed | None:
-        """Store what waits, and answer; why topics could not be made that were to be."""
+        """Store what waits, and answer; return why topics could not be made that were to be."""
         waiting, self._waiting = self._waiting, []
         failed = self._make_topics()
         if failed is not None:
@@ -284,7 +284,7 @@ class Sending:
             words = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
             raise Failed(ResponseCode.NO_PERMISSION, words)
         group = message.property_map().get("PGROUP", call.header.producer_group)
-        result = self._guarded(lambda: self._transactions.prepare(message, group))
+        result = self._store_one(lambda: self._transactions.prepare(message, group))
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
         return self._answer_of(call, message.queue_id, result, unique)
 
@@ -293,12 +293,12 @@ class Sending:
         most = call.header.max_reconsume_times
         group = message.topic.removeprefix(RETRY_PREFIX)
         locked = self._context.locks.is_held(group)
-        result = self._guarded(lambda: self._back.send_to_retry(message, most, locked=locked))
+        result = self._store_one(lambda: self._back.send_to_retry(message, most, locked=locked))
         self._context.arrivals.publish(result.topic, result.queue_id)
         self._context.arrivals.publish(DLQ_PREFIX + group, 0)
         return self._answer_of(call, message.queue_id, result)
 
-    def _guarded(self, put: Callable[[], PutResult]) -> PutResult:
+    def _store_one(self, put: Callable[[], PutResult]) -> PutResult:
         try:
             return put()
         except Rejected as err:

@@ -31,7 +31,7 @@ _COMMIT, _ROLLBACK = 8, 12
 
 
 class Transactions:
-    """The jobs of a broker around half messages."""
+    """Requests that end transactions."""
 
     def __init__(self, context: BrokerContext, service: TransactionService) -> None:
         self._context, self._service = context, service
