@@ -73,6 +73,7 @@ class LitePullConsumer:
         self._chosen = False  # by `assign`
         self._began = time.time_ns() // 1_000_000
         self._consumed: dict[MessageQueue, int] = {}
+        self._turn = asyncio.Lock()  # queues of a topic are not taken while it is left, or the other way round
         self._committed_at = 0.0
         self._watching: dict[str, list[Changed]] = {}
         self._told: dict[str, tuple[MessageQueue, ...]] = {}
@@ -354,13 +355,16 @@ class LitePullConsumer:
         self._consumed = {queue: self._reader.position(queue) for queue in self._reader.assigned()}
 
     async def _apply(self, topic: str, mine: Collection[MessageQueue]) -> bool:
-        others = {queue for queue in self._reader.assigned() if queue.topic != topic}
-        try:
-            await self._read(others | set(mine))
-        except (ClientError, RemotingError) as err:
-            log.warning("%s: not read yet: %s", topic, err)
-            return False
-        return True
+        async with self._turn:
+            if topic not in self._wanted:  # it was left while its queues were shared
+                mine = ()
+            others = {queue for queue in self._reader.assigned() if queue.topic != topic}
+            try:
+                await self._read(others | set(mine))
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: not read yet: %s", topic, err)
+                return False
+            return True
 
     async def _read(self, wanted: set[MessageQueue]) -> None:
         before = set(self._reader.assigned())
