@@ -51,7 +51,7 @@ def test_each_handler_is_in_a_table() -> None:
     for module in pkgutil.walk_packages(rmqtool.server.__path__, "rmqtool.server."):
         importlib.import_module(module.name)
     handlers = {row.handler for row in (*REQUESTS.values(), *OF_NAME_SERVERS.values())}
-    assert handlers == set(table._requests)
+    assert handlers == set(table.ROWS)
 
 
 def test_two_handlers_for_one_request_are_an_error() -> None:
@@ -64,7 +64,7 @@ def test_two_handlers_for_one_request_are_an_error() -> None:
         with pytest.raises(TypeError, match="two handlers for one request"):
             table.collect(Pulling, Other)
     finally:
-        del table._requests[Other.pull]
+        del table.ROWS[Other.pull]
 
 
 def options(release: Release = V5_3) -> ServeOptions:

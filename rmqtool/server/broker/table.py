@@ -15,9 +15,9 @@ from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.transactions import Transactions
-from rmqtool.server.dispatch.table import Request, collect
+from rmqtool.server.dispatch.table import RequestRow, collect
 
-REQUESTS: dict[int, Request] = collect(
+REQUESTS: dict[int, RequestRow] = collect(
     Sending,
     Replying,
     Pulling,

@@ -71,15 +71,14 @@ M = TypeVar("M", bound=_Method)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RequestRow:
     """One row of the table.
 
     Attributes:
-        header, body: what they are read as; None for what is not read.
+        header, body: what they are read as, by `read_header` and `read_body`; None for what is not read.
         right: None where only administrators may ask.
         since: the first release that knows it.
         handler: a method.
-        read_header, read_body: as `header` and `body` say.
     """
 
     code: RequestCode
@@ -88,12 +87,11 @@ class Request:
     right: Right | None
     since: Release
     handler: _Method
-
     read_header: Callable[[Mapping[str, str] | None], Any]
     read_body: Callable[[bytes], Any]
 
     def read(self, connection: Connection, request: Command) -> Call[Any, Any]:
-        """What a handler gets.
+        """The call that a handler gets.
 
         Raises:
             FormatError: a header or body that is not what belongs to the request.
@@ -101,11 +99,12 @@ class Request:
         return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
 
     def answer(self, owner: object, connection: Connection, request: Command) -> Answer:
-        """Have the handler of an object answer."""
+        """Read a request, and have the handler of an object answer it."""
         return self.handler(owner, self.read(connection, request))
 
 
-_requests: dict[Callable[..., Any], list[Request]] = {}  # by handler
+ROWS: dict[Callable[..., Any], list[RequestRow]] = {}
+"""All rows by handler, of whatever server."""
 
 
 def handles(*codes: RequestCode, right: Right | None = None, since: Release = V4_9) -> Callable[[M], M]:
@@ -118,8 +117,8 @@ def handles(*codes: RequestCode, right: Right | None = None, since: Release = V4
 
     def enter(handler: M) -> M:
         header, body = (None if kind is NoneType else kind for kind in get_args(handler.__annotations__["call"]))
-        _requests[handler] = [
-            Request(
+        ROWS[handler] = [
+            RequestRow(
                 code=code,
                 header=header,
                 body=body,
@@ -154,19 +153,19 @@ def _body_reader(body: type[Any] | None) -> Callable[[bytes], Any]:
     return body.parse if issubclass(body, Bean) else partial(read_body, body)
 
 
-def rows_of(owner: type) -> list[Request]:
+def rows_of(owner: type) -> list[RequestRow]:
     """The requests that the methods of a class handle."""
-    return [row for member in vars(owner).values() if callable(member) for row in _requests.get(member, ())]
+    return [row for member in vars(owner).values() if callable(member) for row in ROWS.get(member, ())]
 
 
-def collect(*owners: type) -> dict[int, Request]:
+def collect(*owners: type) -> dict[int, RequestRow]:
     """The table of the requests that classes handle.
 
     Raises:
         TypeError: two handlers for one request.
     """
     rows = [row for owner in owners for row in rows_of(owner)]
-    table: dict[int, Request] = {row.code: row for row in rows}
+    table: dict[int, RequestRow] = {row.code: row for row in rows}
     if len(table) < len(rows):
         raise TypeError(f"two handlers for one request of {owners}")
     return table

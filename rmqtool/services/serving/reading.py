@@ -60,7 +60,7 @@ class OpenQueue(ConsumeQueue):
             start = upto
 
 
-class LiveQueue(OpenQueue):
+class GrowingQueue(OpenQueue):
     """A queue of a store that is open for writing, which says how far the queue goes."""
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
@@ -277,12 +277,12 @@ class LiveReading(Reading):
         self._dispatch()
         key = (topic, queue_id)
         found = self._queues.get(key)
-        if found is None or (isinstance(found, LiveQueue) and found.has_new_files):
+        if found is None or (isinstance(found, GrowingQueue) and found.has_new_files):
             if not is_path_name(topic) or queue_id < 0:
                 return None
             if found is None and not self.store.live.queue_end(topic, queue_id):
                 return None
-            found = LiveQueue(self.store, topic, queue_id)
+            found = GrowingQueue(self.store, topic, queue_id)
             if not found.segments.files:
                 return None
             self._queues[key] = found

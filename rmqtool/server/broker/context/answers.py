@@ -7,7 +7,7 @@ from rmqtool.rules.releases import Release
 
 
 class Failed(Exception):
-    """A request that is answered with an error, which is nobody's fault but its sender's.
+    """A request that is answered with an error.
 
     Attributes:
         code: of the answer.

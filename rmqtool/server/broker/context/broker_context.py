@@ -1,4 +1,4 @@
-"""What all handlers of a broker share: its store, its tables, its clients, and its events."""
+"""What all handlers of a broker share: its store, its tables, its clients, and its signals."""
 
 import logging
 import time
@@ -30,9 +30,9 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.clients import Clients
 from rmqtool.server.broker.context.counts import Counts
 from rmqtool.server.broker.context.disk_use import describe_unavailable
-from rmqtool.server.broker.context.events import Event
 from rmqtool.server.broker.context.locks import QueueLocks
 from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.signals import Signal
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import TOPICS, BrokerState
@@ -68,9 +68,9 @@ class BrokerContext:
     reading: Reading
     clients: Clients
     log: ThrottledLog
-    arrivals: Event[[str, int]] = field(default_factory=Event)
-    freed_queues: Event[[str, str, int]] = field(default_factory=Event)
-    topic_changes: Event[[]] = field(default_factory=Event)
+    arrivals: Signal[[str, int]] = field(default_factory=Signal)
+    freed_queues: Signal[[str, str, int]] = field(default_factory=Signal)
+    topic_changes: Signal[[]] = field(default_factory=Signal)
     now: Callable[[], float] = time.monotonic
     locks: QueueLocks = field(default_factory=lambda: QueueLocks(time.monotonic))
     counts: Counts = field(default_factory=Counts)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from formats.remoting import bodies as b
-from formats.remoting import headers as h
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
@@ -195,4 +194,4 @@ class PopAnswers:
     @handles(C.GET_ALL_MESSAGE_REQUEST_MODE, since=V5_3)
     def list_modes(self, call: Call[None, None]) -> Command:
         """Request 402."""
-        return call.answer(h.Empty(), body=self._modes.build())
+        return call.answer(body=self._modes.build())
