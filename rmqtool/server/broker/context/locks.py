@@ -38,7 +38,7 @@ class QueueLocks:
         if not table:
             self._locks.pop(group, None)
 
-    def any(self, group: str) -> bool:
+    def is_held(self, group: str) -> bool:
         """Whether a client of the group holds a queue."""
         now = self._clock()
         return any(now - since <= LIFE for _client, since in self._locks.get(group, {}).values())

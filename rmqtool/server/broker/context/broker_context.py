@@ -1,6 +1,7 @@
-"""What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
+"""What all handlers of a broker share: its store, its tables, its clients, and its signals."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -25,18 +26,20 @@ from formats.topics import (
 )
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.releases import Release
-from rmqtool.server.broker.known.answers import Failed
-from rmqtool.server.broker.known.clients import Clients
-from rmqtool.server.broker.known.counts import Counts
-from rmqtool.server.broker.known.disk import unavailable
-from rmqtool.server.broker.known.locks import QueueLocks
-from rmqtool.server.broker.known.settings import Settings
-from rmqtool.server.broker.known.troubles import Troubles
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.clients import Clients
+from rmqtool.server.broker.context.counts import Counts
+from rmqtool.server.broker.context.disk_use import describe_unavailable
+from rmqtool.server.broker.context.locks import QueueLocks
+from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.signals import Signal
+from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import TOPICS, BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
 from rmqtool.store.disk.remote import exists
+from rmqtool.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +47,18 @@ _WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages are for another one
 
 
 @dataclass
-class Core:
+class BrokerContext:
     """A broker without its handlers.
 
     Attributes:
-        arrived: told of a queue that has a new message.
-        topics_changed: told when the name servers must hear of it.
-        clock: ms since the epoch.
+        log: of what goes wrong.
+        arrivals: a queue (topic, queue id) has a new message.
+        freed_queues: messages of a queue (topic, group, queue id) are visible again for a group that pops in order.
+        topic_changes: topics have changed, which name servers must be informed of.
         now: seconds that only go forward.
         counts: what was put and got.
-        troubles: logs what goes wrong.
         pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
-        resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
+        resets: offsets that groups were set to and have not pulled from yet, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
 
@@ -64,35 +67,41 @@ class Core:
     state: BrokerState
     reading: Reading
     clients: Clients
-    locks: QueueLocks
-    clock: Callable[[], int]
-    now: Callable[[], float]
-    counts: Counts
-    arrived: Callable[[str, int], None] = lambda _topic, _queue: None
-    topics_changed: Callable[[], None] = lambda: None
-    troubles: Troubles = field(default_factory=lambda: Troubles(log))
+    log: ThrottledLog
+    arrivals: Signal[[str, int]] = field(default_factory=Signal)
+    freed_queues: Signal[[str, str, int]] = field(default_factory=Signal)
+    topic_changes: Signal[[]] = field(default_factory=Signal)
+    now: Callable[[], float] = time.monotonic
+    locks: QueueLocks = field(default_factory=lambda: QueueLocks(time.monotonic))
+    counts: Counts = field(default_factory=Counts)
     pulled: dict[Key, int] = field(default_factory=dict)
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
+    def clock(self) -> int:
+        """The time, ms since the epoch."""
+        return self.state.clock()
+
     @property
     def release(self) -> Release:
-        """Whose rules it goes by."""
+        """The release whose rules the broker follows."""
         return self.settings.release
 
-    def failed(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
-        """The answer to a request that the store did not carry out. The log has the reason; who asked is told no path
-        of this machine.
+    def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
+        """The answer to a request that the store did not carry out.
+
+        The reason goes to the log alone: it may hold paths of this machine.
 
         Args:
             what: for the log.
         """
-        self.troubles.error(f"{what}: {error}")
+        self.log.error(f"{what}: {error}")
         if code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            return Failed(code, unavailable(self.store.layout))
+            return Failed(code, describe_unavailable(self.store.layout))
         return Failed(code, f"{what}: the broker's log has the reason")
 
-    def invalid(self) -> int:
+    @property
+    def invalid_code(self) -> int:
         """Code of a request whose values cannot be right."""
         return self.release.invalid_code
 
@@ -116,6 +125,15 @@ class Core:
             return found or None
         return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
+    def check_writable(self) -> None:
+        """Make sure that something may be stored.
+
+        Raises:
+            Failed: the store is only read.
+        """
+        if self.settings.read_only:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self.settings.address}] is read-only")
+
     def set_topic(self, config: TopicConfig) -> None:
         """Make or change a topic, and tell the name servers."""
         self.set_topics([config])
@@ -123,17 +141,31 @@ class Core:
     def set_topics(self, configs: Iterable[TopicConfig]) -> None:
         """Make or change topics, all of them or none, and tell the name servers."""
         self.state.set_topics(configs)
-        self.topics_changed()
+        self.topic_changes.publish()
 
     def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:
         """A topic of the broker's own, made where it is missing; see :meth:`BrokerState.ensure_topic`."""
         found = self.state.topic(name)
         if found is None:
             found = self.state.ensure_topic(name, queues, later=later)
-            self.topics_changed()
+            self.topic_changes.publish()
         return found
 
-    def topics_of_queues(self) -> list[TopicConfig]:
+    def suppose_topics(self) -> None:
+        """Have the broker's own topics, and those that its queues show where no file says any."""
+        for topic in self.system_topics():
+            self.state.suppose_topic(topic)
+        shown = self._topics_of_queues()
+        for topic in shown:
+            self.state.suppose_topic(topic)
+        if shown:
+            log.warning(
+                "%s has no topics.json: %s served as the queues show; %s writes one",
+                self.store.layout.root, counted(len(shown), "topic is", "topics are"),
+                self.store.layout.command("rebuild", "config"),
+            )  # fmt: skip
+
+    def _topics_of_queues(self) -> list[TopicConfig]:
         """Topics that their queues show, where the store has no ``topics.json``: made by ``append``, ``import`` or
         ``salvage``, it has messages that nobody could consume.
         """

@@ -37,7 +37,7 @@ class Settings:
         release: whose rules it goes by.
         read_only: nothing is stored; only reading is allowed.
         short_polling: how long a pull without a message is held where ``long_polling`` is off.
-        pop_buffer_merge, single_topic_register, split_registration: kept and told, nothing else: they say how a real
+        pop_buffer_merge, single_topic_register, split_registration: shown, and without effect: they say how a real
             broker buffers acks, and in how many requests it tells name servers of its topics.
     """
 
@@ -96,12 +96,12 @@ class Settings:
         )
 
     @property
-    def live(self) -> dict[str, str]:
-        """What :meth:`changed` can change, as it is now."""
+    def changeable(self) -> dict[str, str]:
+        """What :meth:`with_changes` can change, as it is now."""
         found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 
-    def changed(self, values: Mapping[str, str]) -> "Settings":
+    def with_changes(self, values: Mapping[str, str]) -> "Settings":
         """The same with other values, by the names of the broker's file.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Who is connected: producers and consumers by group, what consumers subscribe to.
+"""Connected clients: producers and consumers by group, with the subscriptions of consumers.
 
 Source: broker.client.ProducerManager, ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener (4.9.8).
 """
@@ -30,7 +30,7 @@ class ConsumerGroup:
     """The consumers of a group that are online.
 
     Attributes:
-        fingerprint: of what the last client said that it subscribes to; 0 from one that says none, None before any.
+        fingerprint: of the subscriptions in the last heartbeat; 0 where it had none, None before the first.
     """
 
     consume_type: str = "CONSUME_PASSIVELY"
@@ -45,7 +45,7 @@ class ConsumerGroup:
         return next((client for client in self.clients.values() if client.client_id == client_id), None)
 
     def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over what a client subscribes to; whether topics came or went. A newer version replaces an older one."""
+        """Take over the subscriptions of a client, newer versions only; return whether topics came or went."""
         changed = False
         for one in subscriptions:
             known = self.subscriptions.get(one.topic)
@@ -67,7 +67,7 @@ class Clients:
         self._turn = 0
 
     def heartbeat(self, connection: Connection, request: Command, data: HeartbeatData, now: float) -> set[str]:
-        """Take in a heartbeat; the consumer groups of which others are to be told."""
+        """Take in a heartbeat; return the consumer groups that have changed."""
 
         def client() -> Client:
             return Client(connection, data.client_id, request.language, request.version, now)
@@ -78,9 +78,9 @@ class Clients:
         return {one.group_name for one in data.consumer_data_set if self._consumes(one, client(), short=short)}
 
     def differs(self, data: HeartbeatData) -> bool:
-        """Whether a client is to say again what it subscribes to; remembers its fingerprint. To be asked afterwards.
+        """Whether a client must send its subscriptions again; call it after :meth:`heartbeat`.
 
-        A group that is only known by short heartbeats has no subscriptions: this broker has not heard the long one.
+        A group of which only short heartbeats have come has no subscriptions here.
         """
         found = False
         for one in data.consumer_data_set:
@@ -95,25 +95,25 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         new = client.connection not in group.clients
         group.clients[client.connection] = client
-        if short:  # the same as before, which it has said in a long heartbeat
+        if short:  # without subscriptions: they are those of the last long one
             return new
         return group.subscribe(data.subscription_data_set) or new
 
     def leave(self, connection: Connection, producer_group: str | None, consumer_group: str | None) -> set[str]:
-        """A client leaves one group or two; the consumer groups that have changed."""
+        """Remove a client from one group or two; return the consumer groups that have changed."""
         if producer_group is not None:
             self._drop_producer(producer_group, connection)
         if consumer_group is not None and self._drop_consumer(consumer_group, connection):
             return {consumer_group}
         return set()
 
-    def ended(self, connection: Connection) -> set[str]:
-        """A connection has ended; the consumer groups that have changed."""
+    def drop(self, connection: Connection) -> set[str]:
+        """Remove the clients of a connection that has ended; return the consumer groups that have changed."""
         for name in list(self.producers):
             self._drop_producer(name, connection)
         return {name for name in list(self.consumers) if self._drop_consumer(name, connection)}
 
-    def silent(self, now: float) -> list[Connection]:
+    def find_silent(self, now: float) -> list[Connection]:
         """Connections of clients that have sent no heartbeat for too long."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         late = {client.connection for table in tables for client in table.values() if now - client.seen > EXPIRY}
@@ -133,16 +133,16 @@ class Clients:
             del self.consumers[name]
         return True
 
-    def a_producer(self, group: str) -> Client | None:
-        """One producer of a group, each in its turn; None where none is connected."""
+    def pick_producer(self, group: str) -> Client | None:
+        """One producer of a group, in turn; None where none is connected."""
         found = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
         if not found:
             return None
         self._turn += 1
         return found[self._turn % len(found)]
 
-    def by_id(self, client_id: str) -> Connection | None:
-        """The connection of a client, whatever it is; None where it is not connected."""
+    def find_connection(self, client_id: str) -> Connection | None:
+        """The connection of a producer or consumer; None where it is not connected."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         for table in tables:
             for client in table.values():

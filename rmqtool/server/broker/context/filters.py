@@ -12,7 +12,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import SubscriptionData
 from formats.sql92.filter import BadFilter, Matches, compile_filter
 from rmqtool.rules.releases import Release
-from rmqtool.server.broker.known.answers import Failed
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.services.lookup.get_message import ReadRecord
 from rmqtool.store.queues.reader import QueueEntry
 
@@ -20,7 +20,7 @@ Accept = Callable[[QueueEntry], bool]
 TAG, SQL92, ALL = "TAG", "SQL92", "*"
 
 
-def subscription_of(topic: str, expression: str | None, kind: str | None) -> SubscriptionData:
+def read_subscription(topic: str, expression: str | None, kind: str | None) -> SubscriptionData:
     """The subscription that a pull names itself.
 
     Raises:
@@ -37,7 +37,7 @@ def subscription_of(topic: str, expression: str | None, kind: str | None) -> Sub
     return SubscriptionData(topic, expression or "", tags, [java_hash(tag) for tag in tags])
 
 
-def compiled(subscription: SubscriptionData, release: Release) -> Matches | None:
+def compile_subscription(subscription: SubscriptionData, release: Release) -> Matches | None:
     """The filter of a subscription that is not one by tags; None where a broker cannot make one.
 
     Args:
@@ -51,7 +51,7 @@ def compiled(subscription: SubscriptionData, release: Release) -> Matches | None
         return None
 
 
-def accept_of(
+def build_filter(
     subscription: SubscriptionData | None, read_record: ReadRecord[memoryview], release: Release
 ) -> Accept | None:
     """Whether an entry fits; None where all do.
@@ -60,7 +60,7 @@ def accept_of(
     be read lets all pass, as in a broker, which clients ask about it before (request 46).
 
     Args:
-        read_record: gives the bytes of an entry's record; None where there is none, which is told when it is read.
+        read_record: gives the bytes of an entry's record; None where there is none, which a later read reports.
     """
     if subscription is None or subscription.class_filter_mode or subscription.sub_string == ALL:
         return None
@@ -78,7 +78,7 @@ def accept_of(
             return code in codes
 
         return by_tag
-    matches = compiled(subscription, release)
+    matches = compile_subscription(subscription, release)
     if matches is None:
         return None
 
