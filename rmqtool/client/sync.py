@@ -9,16 +9,17 @@ from concurrent.futures import Future
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.loop import Face
-from rmqtool.client.consuming import consumer as pushing
-from rmqtool.client.listening.options import Listener, PushOptions
-from rmqtool.client.polling.sync import LitePullConsumer
+from rmqtool.client.consumer import pull as consumer
+from rmqtool.client.consumer import push as pushing
+from rmqtool.client.consumer.lite_sync import LitePullConsumer
+from rmqtool.client.consumer.options import Listener, PushOptions
+from rmqtool.client.consumer.puller import LOOKING
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing import producer, transactions
 from rmqtool.client.producing.message import Message, SendResult
 from rmqtool.client.producing.producer import BATCH_BYTES, ProducerOptions, Select
 from rmqtool.client.producing.replying import Replied
 from rmqtool.client.producing.transactions import Check, Execute, State
-from rmqtool.client.pulling import consumer
-from rmqtool.client.pulling.pull import LOOKING, Received
 
 __all__ = ["LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
 
@@ -134,7 +135,7 @@ class TransactionProducer(Producer):
 
 
 class PullConsumer(Face[consumer.PullConsumer]):
-    """As :class:`rmqtool.client.pulling.consumer.PullConsumer`. Use as a context manager, or call :meth:`close`."""
+    """As :class:`rmqtool.client.consumer.pull.PullConsumer`. Use as a context manager, or call :meth:`close`."""
 
     def __init__(
         self,
@@ -217,7 +218,7 @@ class PullConsumer(Face[consumer.PullConsumer]):
 
 
 class PushConsumer(Face[pushing.PushConsumer]):
-    """As :class:`rmqtool.client.consuming.consumer.PushConsumer`. Use as a context manager, or call :meth:`close`.
+    """As :class:`rmqtool.client.consumer.push.PushConsumer`. Use as a context manager, or call :meth:`close`.
 
     The listener runs in threads of its own, up to ``PushOptions.concurrency`` at a time.
     """

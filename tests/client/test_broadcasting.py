@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.client import ClientOptions, From, MessageQueue, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consuming.offsets.local import LocalOffsets
+from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.rules.broadcast import QueueName, build, parse
 from rmqtool.testing import TestBroker, broker
 from tests.client.peers import run

@@ -20,11 +20,11 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.variants.pop_handle import Handle
 from rmqtool.client import ClientOptions, Cluster, Received
-from rmqtool.client.consuming.broker.locks import Locks
-from rmqtool.client.consuming.broker.sending_back import SendBack
-from rmqtool.client.popping.assigning import Assigning
-from rmqtool.client.popping.popper import Popped, Popper
-from rmqtool.client.pulling.pull import Puller
+from rmqtool.client.consumer.assignment import Assigning
+from rmqtool.client.consumer.pop import Popped, Popper
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.queues import Locks
+from rmqtool.client.consumer.sending_back import SendBack
 from rmqtool.rules.releases import RELEASES
 from tests import wire
 from tests.client.peers import Peer, peer, route, run, tells

@@ -14,9 +14,9 @@ from formats.message.read import Record, read
 from formats.primitives import java_hash
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client import FlowLimits, Received
-from rmqtool.client.consuming.offsets.table import Offsets
-from rmqtool.client.consuming.process_queue import ProcessQueue
-from rmqtool.client.consuming.sharing import share, subscription, tags_of
+from rmqtool.client.consumer.assignment import share, subscription, tags_of
+from rmqtool.client.consumer.offsets import Offsets
+from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.rules import rebalance
 from rmqtool.rules.rebalance import Strategy
 

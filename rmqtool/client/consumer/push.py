@@ -15,26 +15,18 @@ from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.cluster.identity import local_address
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consuming.assigned import ByBrokers
-from rmqtool.client.consuming.broker.locks import Locks
-from rmqtool.client.consuming.broker.sending_back import SendBack
-from rmqtool.client.consuming.feeding import Feeding
-from rmqtool.client.consuming.holding import Holding, stop
-from rmqtool.client.consuming.offsets.local import LocalOffsets
-from rmqtool.client.consuming.offsets.remote import RemoteOffsets
-from rmqtool.client.consuming.offsets.table import Offsets
-from rmqtool.client.consuming.orderly import OrderlyProcessing
-from rmqtool.client.consuming.processing import Processing
-from rmqtool.client.consuming.rebalancing import Rebalancing
-from rmqtool.client.consuming.requests import Requests
-from rmqtool.client.consuming.sharing import subscription, tags_of
-from rmqtool.client.listening.calls import Calls
-from rmqtool.client.listening.options import STRATEGY_NAMES, Listener, PushOptions, Sql
-from rmqtool.client.popping.assigning import Assigning
-from rmqtool.client.popping.popper import Popper
-from rmqtool.client.popping.popping import Popping
-from rmqtool.client.pulling.proof import ProvingPuller
-from rmqtool.client.pulling.pull import Puller
+from rmqtool.client.consumer.assignment import Assigning, ByBrokers, Rebalancing, subscription, tags_of
+from rmqtool.client.consumer.fetcher import Feeding
+from rmqtool.client.consumer.listener import Calls
+from rmqtool.client.consumer.offsets import LocalOffsets, Offsets, RemoteOffsets
+from rmqtool.client.consumer.options import STRATEGY_NAMES, Listener, PushOptions, Sql
+from rmqtool.client.consumer.pop import Popper, Popping
+from rmqtool.client.consumer.processing import OrderlyProcessing, Processing
+from rmqtool.client.consumer.proof import ProvingPuller
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.queues import Holding, Locks, stop
+from rmqtool.client.consumer.requests import Requests
+from rmqtool.client.consumer.sending_back import SendBack
 from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Offsets that a broadcasting consumer keeps in a file of its own (client.consumer.store.LocalFileOffsetStore)."""
+"""Where a group is in its queues: at brokers, and in a file of its own (client.consumer.store)."""
 
 import asyncio
 import fcntl
@@ -9,10 +9,94 @@ from pathlib import Path
 
 from formats.errors import FormatError
 from formats.remoting.shapes import MessageQueue
+from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consumer.options import From
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName, build, parse
 
+
+class Offsets:
+    """Queue to the next offset to consume."""
+
+    def __init__(self) -> None:
+        self._at: dict[MessageQueue, int] = {}
+
+    def at(self, queue: MessageQueue) -> int | None:
+        """None where it is not known yet."""
+        return self._at.get(queue)
+
+    def set(self, queue: MessageQueue, offset: int) -> None:
+        """Whatever it was before."""
+        self._at[queue] = offset
+
+    def advance(self, queue: MessageQueue, offset: int) -> None:
+        """Only forwards: of tasks of one queue, one that began earlier may end later."""
+        self._at[queue] = max(offset, self._at.get(queue, 0))
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another consumer's."""
+        self._at.pop(queue, None)
+
+
+_HALF_AN_HOUR = 30 * 60 * 1000  # ms
+
+
+async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
+    """The offset; that of the first message is 0, and a broker that has it no more says then where to go on.
+
+    Nobody is asked for that, as in Java: brokers with ACL 2.0 answer only those who have more rights than to consume.
+
+    Args:
+        start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
+
+    Raises:
+        NoRoute, RemotingError, BrokerError: it cannot be told.
+    """
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start == From.FIRST or (start == From.LAST and is_retry):
+        return 0
+    if start == From.LAST or is_retry:
+        return await puller.end(queue)
+    return await puller.offset_at(queue, began - _HALF_AN_HOUR if start_time is None else start_time)
+
+
 log = logging.getLogger(__name__)
+
+
+class RemoteOffsets:
+    """Each queue's broker has its offset.
+
+    Args:
+        pullers: topic to who asks for its queues.
+    """
+
+    def __init__(self, pullers: Mapping[str, Puller]) -> None:
+        self._pullers = pullers
+
+    async def open(self) -> None:
+        """Nothing is needed."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None where it never was.
+
+        Raises:
+            ClientError, RemotingError: it cannot be told.
+        """
+        return await self._pullers[queue.topic].committed(queue)
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Have brokers keep them; what fails is tried again with the next ones."""
+        for queue, offset in offsets.items():
+            try:
+                await self._pullers[queue.topic].commit(queue, offset)
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
+
+    async def close(self) -> None:
+        """Nothing is needed."""
+
 
 _MOST_BYTES = 64 << 20
 DEFAULT_FOLDER = Path("~/.rocketmq_offsets")

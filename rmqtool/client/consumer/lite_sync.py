@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.loop import Face
-from rmqtool.client.polling import consumer
-from rmqtool.client.polling.consumer import Changed
-from rmqtool.client.polling.options import PollOptions
-from rmqtool.client.pulling.pull import Received
+from rmqtool.client.consumer import lite as consumer
+from rmqtool.client.consumer.lite import Changed
+from rmqtool.client.consumer.options import PollOptions
+from rmqtool.client.consumer.received import Received
 
 
 class LitePullConsumer(Face[consumer.LitePullConsumer]):
-    """As :class:`rmqtool.client.polling.consumer.LitePullConsumer`. Use as a context manager, or call :meth:`close`."""
+    """As :class:`rmqtool.client.consumer.lite.LitePullConsumer`. Use as a context manager, or call :meth:`close`."""
 
     def __init__(self, client: str | ClientOptions, group: str, options: PollOptions | None = None) -> None:
         super().__init__(lambda: consumer.LitePullConsumer(client, group, options))

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from rmqtool.client.listening.options import FlowLimits
-from rmqtool.client.pulling.pull import Received
+from rmqtool.client.consumer.options import FlowLimits
+from rmqtool.client.consumer.received import Received
 
 _MOST_OVERDUE = 16  # of one look
 LOCK_LIFE = 30.0  # s after which a client does not rely on a lock that was not renewed; brokers keep it for 60

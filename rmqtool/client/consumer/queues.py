@@ -5,22 +5,66 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
+from formats.remoting import headers as h
+from formats.remoting.bodies import LockRequest, LockResponse
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
+from formats.remoting.typed import body_of
+from rmqtool.client.cluster.answers import body_from
+from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consuming.broker.locks import Locks
-from rmqtool.client.consuming.feeding import Feeding, Held
-from rmqtool.client.consuming.offsets.beginning import beginning
-from rmqtool.client.consuming.offsets.local import LocalOffsets
-from rmqtool.client.consuming.offsets.remote import RemoteOffsets
-from rmqtool.client.consuming.offsets.table import Offsets
-from rmqtool.client.consuming.process_queue import ProcessQueue
-from rmqtool.client.listening.options import PushOptions
-from rmqtool.client.pulling.pull import Puller
+from rmqtool.client.consumer.fetcher import Feeding, Held
+from rmqtool.client.consumer.offsets import LocalOffsets, Offsets, RemoteOffsets, beginning
+from rmqtool.client.consumer.options import PushOptions
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
+
+_TIMEOUT = 1.0  # s
+
+
+@dataclass(frozen=True)
+class Locks:
+    """Asks brokers for queues, and gives them back. A lock lasts for 60 s, and belongs to the client's id."""
+
+    cluster: Cluster
+    group: str
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Those of some queues of one broker that are this client's alone now; locks that it has are renewed.
+
+        Raises:
+            ClientError, RemotingError: it cannot be told.
+        """
+        address = self._address(queues)
+        response = await self.cluster.call(address, self._request(RequestCode.LOCK_BATCH_MQ, queues))
+        if response.code:
+            log.warning("%s: queues are not locked: %s", address, response.remark)
+            return set()
+        return set(body_from(LockResponse, response, address).lock_ok_mq_set) & set(queues)
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        """Give back queues of one broker; where that fails, the locks end by themselves."""
+        try:
+            address = self._address(queues)
+            await self.cluster.ask(address, self._request(RequestCode.UNLOCK_BATCH_MQ, queues), _TIMEOUT)
+        except (ClientError, RemotingError) as err:
+            log.warning("queues stay locked for a while: %s", err)
+
+    def _address(self, queues: Collection[MessageQueue]) -> str:
+        return self.cluster.address(next(iter(queues)).broker_name)
+
+    def _request(self, code: RequestCode, queues: Collection[MessageQueue]) -> Command:
+        older = not self.cluster.options.release.is_5
+        wanted = LockRequest(self.group, self.cluster.client_id, sorted(queues), None if older else False)
+        return self.cluster.request(code, None if older else h.Empty(), body_of(wanted))
+
 
 _LAST_CALL = 1.0  # s that a listener has until its queue is tried to be given up later
 _RESET_WAIT = 10.0  # s that it has where offsets are reset

@@ -4,19 +4,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.errors import BrokerError, ClientError
-from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consuming.offsets.table import Offsets
-from rmqtool.client.consuming.process_queue import ProcessQueue
-from rmqtool.client.listening.calls import Counts
-from rmqtool.client.listening.options import FlowLimits, PushOptions
-from rmqtool.client.pulling.proof import MadeAgain
-from rmqtool.client.pulling.pull import Pulled, Puller, Received
+from rmqtool.client.consumer.listener import Counts
+from rmqtool.client.consumer.offsets import Offsets
+from rmqtool.client.consumer.options import FlowLimits, PushOptions
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.proof import MadeAgain
+from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.client.consumer.received import Received, as_sent
 from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
@@ -138,16 +138,3 @@ class Feeding:
             self._offsets.advance(queue, pulled.next_offset)
         if pulled.next_offset == again:
             await asyncio.sleep(_FULL_PAUSE)  # a broker that does not hold pulls must not be asked without a pause
-
-
-def as_sent(message: Received, namespace: str = "", first: str | None = None) -> Received:
-    """A message with the topic that its application sent it to: not that for retries, and without a namespace.
-
-    Args:
-        first: that topic, where the message itself does not say it.
-    """
-    topic = first or message.topic
-    if topic.startswith(RETRY_PREFIX):
-        topic = message.properties.get(_RETRY_TOPIC) or topic
-    topic = without_namespace(namespace, topic)
-    return message if topic == message.topic else replace(message, sent_to=topic)

@@ -9,7 +9,8 @@ from typing import Self
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
-from rmqtool.client.pulling.pull import LOOKING, Puller, Received
+from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.sending import check_group
 

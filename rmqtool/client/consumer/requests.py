@@ -17,12 +17,12 @@ from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.remoting.typed import body_of, from_fields, read_body
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consuming.feeding import Feeding, as_sent
-from rmqtool.client.consuming.holding import Holding
-from rmqtool.client.listening.calls import Calls, Counts, Failed
-from rmqtool.client.listening.options import Ordered, PushOptions, Said
-from rmqtool.client.popping.popping import Popping
-from rmqtool.client.pulling.pull import Received
+from rmqtool.client.consumer.fetcher import Feeding
+from rmqtool.client.consumer.listener import Calls, Counts, Failed
+from rmqtool.client.consumer.options import Ordered, PushOptions, Said
+from rmqtool.client.consumer.pop import Popping
+from rmqtool.client.consumer.queues import Holding
+from rmqtool.client.consumer.received import Received, as_sent
 from rmqtool.remoting.connection import Answer, Connection
 
 log = logging.getLogger(__name__)

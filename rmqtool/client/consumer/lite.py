@@ -18,16 +18,12 @@ from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.identity import local_address
 from rmqtool.client.cluster.namespaces import with_namespace
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consuming.feeding import as_sent
-from rmqtool.client.consuming.offsets.beginning import beginning
-from rmqtool.client.consuming.offsets.local import LocalOffsets
-from rmqtool.client.consuming.offsets.remote import RemoteOffsets
-from rmqtool.client.consuming.rebalancing import Rebalancing
-from rmqtool.client.consuming.sharing import subscription, tags_of
-from rmqtool.client.listening.options import Sql
-from rmqtool.client.polling.options import PollOptions
-from rmqtool.client.pulling.consumer import PullConsumer
-from rmqtool.client.pulling.pull import Puller, Received
+from rmqtool.client.consumer.assignment import Rebalancing, subscription, tags_of
+from rmqtool.client.consumer.offsets import LocalOffsets, RemoteOffsets, beginning
+from rmqtool.client.consumer.options import PollOptions, Sql
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.received import Received, as_sent
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.sending import check_group
