@@ -20,7 +20,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.variants.pop_handle import Handle
 from rmqtool.client import ClientOptions, Cluster, Received
-from rmqtool.client.consumer.assignment import Assigning
+from rmqtool.client.consumer.assignment import BrokerAssignments
 from rmqtool.client.consumer.pop import Popped, Popper
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.consumer.queues import Locks
@@ -176,7 +176,7 @@ def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None
         for (java, answer), body in zip(wanted, said, strict=True):
             assert answer is not None
             one.replies[C.QUERY_ASSIGNMENT] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
-            asking = Assigning(cluster, body["consumerGroup"], body["strategyName"])
+            asking = BrokerAssignments(cluster, body["consumerGroup"], body["strategyName"])
             assigned = await asking.of(await cluster.route(body["topic"]))
             assert assigned is not None
             theirs = [

@@ -225,7 +225,7 @@ def test_offsets_that_are_reset_while_queues_are_shared_anew_stay_reset() -> Non
     async def test() -> None:
         async with orderly(10) as (store, _locks, consumer, got):
             await until(lambda: store.committed == 10)
-            await asyncio.gather(consumer._holding.reset({QUEUE: 0}), consumer._holding.apply("T", [QUEUE]))
+            await asyncio.gather(consumer._held.reset({QUEUE: 0}), consumer._held.apply("T", [QUEUE]))
             await until(lambda: len(got) == 20)
             assert got == list(range(10)) * 2
             await until(lambda: store.committed == 10)

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Set
+from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import dataclass
+from typing import Any
 
-from formats.primitives import java_hash
 from formats.remoting import headers as h
 from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, ConsumerIds
 from formats.remoting.codes import RequestCode, RequestMode, ResponseCode
-from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.remoting.shapes import MessageQueue
 from formats.remoting.typed import body_of
 from formats.topics import RETRY_PREFIX
 from formats.variants.pop_handle import retry_topic
@@ -18,10 +18,9 @@ from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consumer.fetcher import Feeding
+from rmqtool.client.consumer.options import STRATEGY_NAMES
 from rmqtool.client.consumer.pop import Popping
-from rmqtool.client.consumer.puller import Puller
-from rmqtool.client.consumer.queues import Holding
+from rmqtool.client.consumer.subscriptions import Subscriptions
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.rebalance import BadAllocation, Strategy, sort
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Assigned:
+class Assignment:
     """The queues of a topic that are this client's.
 
     Attributes:
@@ -42,7 +41,7 @@ class Assigned:
     popped: Set[MessageQueue]
 
 
-class Assigning:
+class BrokerAssignments:
     """Asks brokers.
 
     Args:
@@ -53,7 +52,7 @@ class Assigning:
         self._cluster, self._group, self._strategy = cluster, group, strategy
         self._unknown: set[str] = set()  # topics of brokers that know no such question
 
-    async def of(self, route: Route) -> Assigned | None:
+    async def of(self, route: Route) -> Assignment | None:
         """The queues of a topic; None where clients share them out by themselves, as with brokers of 4.9.
 
         Raises:
@@ -68,7 +67,7 @@ class Assigning:
             try:
                 address = self._cluster.reading_address(broker_name)
                 response = await self._cluster.ask(address, request)
-                return _assigned(route.topic, body_from(AssignmentResponse, response, address), address)
+                return _assignment(route.topic, body_from(AssignmentResponse, response, address), address)
             except BrokerError as err:
                 if err.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     log.info("%s: its brokers share no queues out", route.topic)
@@ -80,7 +79,7 @@ class Assigning:
         raise failure
 
 
-def _assigned(topic: str, said: AssignmentResponse, address: str) -> Assigned:
+def _assignment(topic: str, said: AssignmentResponse, address: str) -> Assignment:
     if said.message_queue_assignments is None:
         raise BadAnswer(f"{address}: does not say which queues of {topic} are whose")
     queues: dict[bool, set[MessageQueue]] = {True: set(), False: set()}
@@ -90,36 +89,7 @@ def _assigned(topic: str, said: AssignmentResponse, address: str) -> Assigned:
                 f"{address}: a queue of {one.message_queue.topic[:100]} where those of {topic} were asked for"
             )
         queues[one.mode == RequestMode.POP].add(one.message_queue)
-    return Assigned(queues[False], queues[True])
-
-
-def tags_of(expression: str) -> list[str]:
-    """The tags of an expression like ``created || paid``; none for ``*``, which is all messages.
-
-    Raises:
-        ValueError: it has ``||`` and no tag.
-    """
-    text = expression.strip()
-    if text in ("", "*"):
-        return []
-    tags = [part.strip() for part in text.split("||") if part.strip()]
-    if not tags:
-        raise ValueError(f"{expression!r}: no tag")
-    return list(dict.fromkeys(tags))
-
-
-def subscription(topic: str, tags: Collection[str], version: int, sql: str | None = None) -> SubscriptionData:
-    """As heartbeats carry it.
-
-    Args:
-        sql: an expression in the place of tags.
-        version: when it was made, in ms; of two, brokers keep the newer one.
-    """
-    if sql is not None:
-        return SubscriptionData(topic, sql, sub_version=version, expression_type="SQL92")
-    return SubscriptionData(
-        topic, " || ".join(tags) or "*", list(tags), [java_hash(tag) for tag in tags], sub_version=version
-    )
+    return Assignment(queues[False], queues[True])
 
 
 def share(
@@ -138,21 +108,20 @@ _UNBALANCED_PAUSE = 1.0  # s
 
 Apply = Callable[[str, Collection[MessageQueue]], Awaitable[bool]]
 """Is given a topic and the queues of it that are this client's; whether it has all of them now."""
-AskBrokers = Callable[[Route], Awaitable[bool | None]]
 
 
 class Rebalancing:
     """Looks which queues are this client's, at once where it is told that something has changed.
 
+    Messages that were popped before a group went over to pulling come again in a retry topic for each topic: that one
+    is consumed as well, as long as the group pulls.
+
     Args:
-        topics: those that are consumed.
         strategy: how queues are shared; None where every member has all of them.
         interval: seconds between two looks.
-        by_brokers: applies what brokers say of a topic, and tells whether this client has all of its queues now; None
-            where members share them by themselves.
+        popping: pops queues, where brokers say which are whose; None where members share them by themselves.
 
     Attributes:
-        may_miss: topics that need not be there.
         looked: set when each topic was looked at once, with or without success.
     """
 
@@ -160,15 +129,16 @@ class Rebalancing:
         self,
         cluster: Cluster,
         group: str,
-        topics: Callable[[], Iterable[str]],
+        subscriptions: Subscriptions[Any],
         strategy: Strategy | None,
         apply: Apply,
         interval: float,
-        by_brokers: AskBrokers | None = None,
+        popping: Popping | None = None,
     ) -> None:
-        self._cluster, self._group, self._topics, self._strategy = cluster, group, topics, strategy
-        self._apply, self._interval, self._by_brokers = apply, interval, by_brokers
-        self.may_miss: set[str] = set()
+        self._cluster, self._group, self._subscriptions, self._strategy = cluster, group, subscriptions, strategy
+        self._apply, self._interval, self._popping = apply, interval, popping
+        names = STRATEGY_NAMES.get(strategy, "") if strategy is not None else ""
+        self._assignments = BrokerAssignments(cluster, group, names)
         self._wake = asyncio.Event()
         self.looked = asyncio.Event()
 
@@ -178,7 +148,7 @@ class Rebalancing:
 
     def route_changed(self, route: Route) -> None:
         """A watcher of routes."""
-        if route.topic in set(self._topics()):
+        if route.topic in self._subscriptions.topics:
             self._wake.set()
 
     async def run(self) -> None:
@@ -186,7 +156,7 @@ class Rebalancing:
         while True:
             self._wake.clear()
             balanced = True
-            for topic in list(self._topics()):
+            for topic in list(self._subscriptions.topics):
                 try:
                     balanced &= await self._look(topic)
                 except (ClientError, RemotingError, BadAllocation) as err:
@@ -203,20 +173,43 @@ class Rebalancing:
                 pass
 
     async def _look(self, topic: str) -> bool:
+        subscription = self._subscriptions.topics.get(topic)
+        if subscription is None:
+            return True  # left meanwhile
         try:
             route = await self._cluster.route(topic)
         except NoRoute:
-            if topic in self.may_miss:
+            if subscription.optional:
                 return True
             raise
-        if self._by_brokers is not None and (balanced := await self._by_brokers(route)) is not None:
-            return balanced
+        if self._popping is not None and (assigned := await self._assignments.of(route)) is not None:
+            return await self._apply_assignment(topic, assigned, self._popping)
         if self._strategy is None:
             return await self._apply(topic, set(route.readable))
         members = await self._members(route)
         client_id = self._cluster.client_id
         mine = share(self._strategy, client_id, route.readable, members) if route.readable else set()
         return await self._apply(topic, mine) and client_id in members
+
+    async def _apply_assignment(self, topic: str, assigned: Assignment, popping: Popping) -> bool:
+        """Have the queues that brokers assign: pulled or popped, and from one to the other."""
+        popping.leave(topic, assigned.popped)
+        balanced = await self._apply(topic, assigned.pulled)
+        popping.take(assigned.popped)
+        if not topic.startswith(RETRY_PREFIX):
+            # by their older and newer names; brokers write to one of them
+            for retries in (retry_topic(topic, self._group), retry_topic(topic, self._group, newer=True)):
+                if assigned.popped:
+                    await self._forget(retries)
+                elif assigned.pulled and retries not in self._subscriptions.topics:
+                    self._subscriptions.subscribe(retries, optional=True, sent_to=topic)
+                    self.wake()
+        return balanced
+
+    async def _forget(self, retries: str) -> None:
+        if retries in self._subscriptions.topics and await self._apply(retries, ()):
+            self._subscriptions.unsubscribe(retries)
+            self._cluster.forget_route(retries)
 
     async def _members(self, route: Route) -> list[str]:
         """The ids of the group's clients, from the first broker of a topic that says them."""
@@ -234,71 +227,3 @@ class Rebalancing:
             except (ClientError, RemotingError) as err:
                 failure = err
         raise failure
-
-
-@dataclass
-class ByBrokers:
-    """Has the queues that brokers assign.
-
-    Messages that were popped before a group went over to pulling come again in a retry topic for each topic: that one
-    is consumed as well, as long as the group pulls.
-
-    Args:
-        pullers: topic to who pulls its queues; changed.
-        wanted: what heartbeats say; changed.
-        began: when the consumer was made, in ms.
-        may_miss: topics that need not be there; changed.
-        changed: told that there is a topic more to be looked at.
-    """
-
-    cluster: Cluster
-    group: str
-    assigning: Assigning
-    holding: Holding
-    feeding: Feeding
-    popping: Popping
-    pullers: dict[str, Puller]
-    wanted: list[SubscriptionData]
-    began: int
-    may_miss: set[str]
-    changed: Callable[[], None]
-
-    async def look(self, route: Route) -> bool | None:
-        """Ask for the queues of a topic and have them; whether that is so now. None where clients share by themselves.
-
-        Raises:
-            ClientError, RemotingError: no broker says; what this client has stays.
-        """
-        topic = route.topic
-        assigned = await self.assigning.of(route)
-        if assigned is None:
-            return None
-        self.popping.leave(topic, assigned.popped)
-        balanced = await self.holding.apply(topic, assigned.pulled)
-        self.popping.take(assigned.popped)
-        if not topic.startswith(RETRY_PREFIX):
-            if assigned.popped:
-                await self._forget_retries(topic)
-            elif assigned.pulled:
-                self._want_retries(topic)
-        return balanced
-
-    def _want_retries(self, topic: str) -> None:
-        for retries in self._retries_of(topic):
-            if retries not in self.pullers:
-                self.may_miss.add(retries)
-                self.feeding.first_topics[retries] = topic
-                self.pullers[retries] = Puller(self.cluster, self.group)
-                self.wanted.append(subscription(retries, [], self.began))
-                self.changed()
-
-    async def _forget_retries(self, topic: str) -> None:
-        for retries in self._retries_of(topic):
-            if retries in self.pullers and await self.holding.apply(retries, ()):
-                del self.pullers[retries]
-                self.wanted[:] = [one for one in self.wanted if one.topic != retries]
-                self.cluster.forget_route(retries)
-
-    def _retries_of(self, topic: str) -> list[str]:
-        """By their older and newer names; brokers write to one of them."""
-        return [retry_topic(topic, self.group), retry_topic(topic, self.group, newer=True)]

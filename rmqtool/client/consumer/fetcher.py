@@ -3,138 +3,125 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 
-from formats.remoting.codes import ResponseCode
-from formats.remoting.shapes import MessageQueue
 from formats.topics import RETRY_PREFIX
-from rmqtool.client.cluster.errors import BrokerError, ClientError
-from rmqtool.client.consumer.listener import Counts
-from rmqtool.client.consumer.offsets import Offsets
-from rmqtool.client.consumer.options import FlowLimits, PushOptions
+from rmqtool.client.consumer.options import PushOptions
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.proof import MadeAgain
-from rmqtool.client.consumer.puller import Pulled, Puller
+from rmqtool.client.consumer.puller import Pulled
+from rmqtool.client.consumer.reading import FULL_PAUSE, keep_reading
 from rmqtool.client.consumer.received import Received, as_sent
-from rmqtool.remoting.errors import RemotingError
+from rmqtool.client.consumer.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-_FULL_PAUSE, _BUSY_PAUSE = 0.05, 0.02  # s, of a queue that is full, and of a broker that has too much to do
-_RETRY_TOPIC = "RETRY_TOPIC"
-
-Submit = Callable[[MessageQueue, ProcessQueue, Sequence[Received]], None]
+RESET_WAIT = 10.0  # s that a listener has to come to an end where its queue goes on at another offset
 
 
-@dataclass
-class Held:
-    """A queue that is this client's.
+class Handler(Protocol):
+    """What consumes: a Processing or an OrderlyProcessing."""
 
-    Attributes:
-        offset: of the next pull.
-        task: pulls.
-    """
+    def submit(self, process: ProcessQueue, messages: Sequence[Received]) -> None:
+        """Consume what is new in a queue."""
 
-    offset: int
-    process: ProcessQueue = field(default_factory=ProcessQueue)
-    task: asyncio.Task[None] | None = None
+    async def leave(self, process: ProcessQueue, wait: float) -> bool:
+        """Begin no call more; whether the one that runs has ended."""
 
 
-class Feeding:
+class Fetcher:
     """Fills process queues.
 
     Args:
-        pullers: topic to who asks for its queues.
-        submit: is given what is new in a process queue.
-        moved: told of a queue that does not have the offset that was asked for, and where it goes on.
+        handler: is given what is new in them.
         namespace: that messages are not to show.
 
     Attributes:
         paused: nothing is pulled until it is false again.
-        counts: topic to what was pulled.
-        first_topics: retry topic of popped messages to the topic that they were sent to.
-        limits: topic to what may wait in each of its queues; else those of the options.
     """
 
     def __init__(
-        self,
-        pullers: Mapping[str, Puller],
-        options: PushOptions,
-        offsets: Offsets,
-        submit: Submit,
-        moved: Callable[[MessageQueue, Held, int], Awaitable[None]],
-        namespace: str = "",
+        self, subscriptions: Subscriptions[ProcessQueue], options: PushOptions, handler: Handler, namespace: str = ""
     ) -> None:
-        self._namespace = namespace
-        self._pullers, self._options, self._offsets = pullers, options, offsets
-        self._submit, self._moved = submit, moved
+        self._subscriptions, self._options, self._handler, self._namespace = subscriptions, options, handler, namespace
         self._locked = options.orderly and not options.broadcasting
         self.paused = False
-        self.counts: dict[str, Counts] = {}
-        self.first_topics: dict[str, str] = {}
-        self.limits: dict[str, FlowLimits] = {}
 
-    def begin(self, queue: MessageQueue, held: Held) -> None:
-        """Pull from now on."""
-        held.task = asyncio.create_task(self._pull_forever(queue, held))
+    def start(self, process: ProcessQueue) -> None:
+        """Have a queue, and pull it from now on."""
+        self._subscriptions.assign(process)
+        process.task = asyncio.create_task(
+            keep_reading(
+                process.queue,
+                partial(self._pull, process),
+                goes_on=lambda: not process.dropped,
+                wait=partial(self._wait, process),
+                error_pause=self._options.error_pause,
+            )
+        )
 
-    async def _pull_forever(self, queue: MessageQueue, held: Held) -> None:
-        clock = asyncio.get_running_loop().time
-        options, process = self._options, held.process
-        while not process.dropped:
-            if self.paused or (self._locked and not process.locked(clock())):
-                await asyncio.sleep(min(options.error_pause, 1.0))
-                continue
-            if process.full(self.limits.get(queue.topic, options.limits), ordered=options.orderly):
-                await asyncio.sleep(_FULL_PAUSE)
-                continue
-            process.pulled_at = time.time_ns() // 1_000_000
-            begin = clock()
-            try:
-                pulled = await self._pullers[queue.topic].pull(
-                    queue, held.offset, most=options.pull_batch, wait=options.hold,
-                    commit=0 if options.broadcasting else self._offsets.at(queue) or 0,
-                )  # fmt: skip
-            except MadeAgain as err:
-                self._leave(queue, process, err)
-                return
-            except (ClientError, RemotingError) as err:
-                busy = isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL
-                if not busy:
-                    log.warning("%s: %s", queue, err)
-                await asyncio.sleep(_BUSY_PAUSE if busy else options.error_pause)
-                continue
-            except Exception:  # the queue would stand still without a word
-                log.exception("%s", queue)
-                await asyncio.sleep(options.error_pause)
-                continue
-            if pulled.moved:
-                await self._moved(queue, held, pulled.next_offset)
-                return
-            await self._pulled(queue, held, pulled, clock() - begin)
+    def restart(self, before: ProcessQueue, offset: int) -> None:
+        """Go on in a queue at another offset, with nothing of what was pulled before."""
+        process = ProcessQueue(before.queue, offset)
+        process.consumed = offset
+        process.locked_at, process.lock_time = before.locked_at, before.lock_time
+        self.start(process)
 
-    def _leave(self, queue: MessageQueue, process: ProcessQueue, err: MadeAgain) -> None:
-        """Have nothing of a queue count any more."""
+    def _wait(self, process: ProcessQueue) -> float | None:
+        options = self._options
+        if self.paused or (self._locked and not process.locked(asyncio.get_running_loop().time())):
+            return min(options.error_pause, 1.0)
+        limits = self._subscriptions.topics[process.queue.topic].limits or options.limits
+        return FULL_PAUSE if process.full(limits, ordered=options.orderly) else None
+
+    async def _pull(self, process: ProcessQueue) -> None:
+        options, clock = self._options, asyncio.get_running_loop().time
+        process.pulled_at = time.time_ns() // 1_000_000
+        begin = clock()
+        try:
+            pulled = await self._subscriptions.puller(process.queue.topic).pull(
+                process.queue, process.offset, most=options.pull_batch, wait=options.hold,
+                commit=0 if options.broadcasting else process.consumed or 0,
+            )  # fmt: skip
+        except MadeAgain as err:
+            process.dropped = True
+            process.consumed = None
+            if options.made_again is not None:
+                options.made_again(err)
+            return
+        if pulled.moved:
+            await self._move(process, pulled.next_offset)
+        else:
+            await self._hand_on(process, pulled, clock() - begin)
+
+    async def _move(self, process: ProcessQueue, offset: int) -> None:
+        """The broker has nothing at an offset: go on where it says, with nothing of what was pulled before."""
+        level = logging.INFO if process.consumed is None else logging.WARNING  # or it is a group's beginning
+        log.log(level, "%s: offset %d is outside of the queue; on at %d", process.queue, process.offset, offset)
+        await self._handler.leave(process, RESET_WAIT)
         process.dropped = True
-        self._offsets.forget(queue)
-        if self._options.made_again is not None:
-            self._options.made_again(err)
+        process.consumed = offset
+        await self._subscriptions.keep(process)
+        await asyncio.sleep(self._options.error_pause)  # brokers that say so for ever are asked once in a while
+        if self._subscriptions.holds(process):
+            self.restart(process, offset)
 
-    async def _pulled(self, queue: MessageQueue, held: Held, pulled: Pulled, seconds: float) -> None:
-        again, held.offset = held.offset, pulled.next_offset
+    async def _hand_on(self, process: ProcessQueue, pulled: Pulled, seconds: float) -> None:
+        before, process.offset = process.offset, pulled.next_offset
+        topic = process.queue.topic
         if pulled.messages:
-            counts = self.counts.setdefault(queue.topic, Counts())
-            counts.add(asyncio.get_running_loop().time(), len(pulled.messages), 0, seconds)
+            subscription = self._subscriptions.topics[topic]
+            subscription.pulled.add(asyncio.get_running_loop().time(), len(pulled.messages), 0, seconds)
             messages = pulled.messages
-            if self._namespace or queue.topic.startswith(RETRY_PREFIX):
-                first = self.first_topics.get(queue.topic)
-                messages = [as_sent(message, self._namespace, first) for message in messages]
-            self._submit(queue, held.process, held.process.put(messages))
+            if self._namespace or topic.startswith(RETRY_PREFIX):
+                messages = [as_sent(message, self._namespace, subscription.sent_to) for message in messages]
+            self._handler.submit(process, process.put(messages))
             if self._options.pull_pause:
                 await asyncio.sleep(self._options.pull_pause)
             return
-        if not len(held.process):
-            self._offsets.advance(queue, pulled.next_offset)
-        if pulled.next_offset == again:
-            await asyncio.sleep(_FULL_PAUSE)  # a broker that does not hold pulls must not be asked without a pause
+        if not len(process):
+            process.advance(pulled.next_offset)
+        if pulled.next_offset == before:
+            await asyncio.sleep(FULL_PAUSE)  # a broker that does not hold pulls must not be asked without a pause

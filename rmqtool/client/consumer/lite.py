@@ -2,38 +2,32 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
-from typing import Self
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from formats.primitives import address_text
 from formats.remoting.admin import ConsumerRunningInfo, ConsumeStatus, QueueState
-from formats.remoting.codes import Language, RequestCode
+from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import ConsumerData, MessageQueue, SubscriptionData
-from formats.remoting.typed import body_of
+from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError, NoRoute
-from rmqtool.client.cluster.identity import local_address
 from rmqtool.client.cluster.namespaces import with_namespace
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consumer.assignment import Rebalancing, subscription, tags_of
-from rmqtool.client.consumer.offsets import LocalOffsets, RemoteOffsets, beginning
-from rmqtool.client.consumer.options import PollOptions, Sql
-from rmqtool.client.consumer.pull import PullConsumer
-from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.assignment import Rebalancing
+from rmqtool.client.consumer.offsets import LocalOffsets, beginning
+from rmqtool.client.consumer.options import PollOptions
+from rmqtool.client.consumer.pull import QueueReader
 from rmqtool.client.consumer.received import Received, as_sent
+from rmqtool.client.consumer.requests import answer_running_info, client_properties
+from rmqtool.client.consumer.subscriptions import wanted_of
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)
 
 Changed = Callable[[str, tuple[MessageQueue, ...]], None]
 
 
-class LitePullConsumer:
+class LitePullConsumer(QueueReader):
     """Reads topics that it shares with its group, or queues that it is told. Use as an asynchronous context manager.
 
     Either :meth:`subscribe` or :meth:`assign` says what is read. Only what a poll gave before the latest one is
@@ -49,68 +43,42 @@ class LitePullConsumer:
     """
 
     def __init__(self, client: str | ClientOptions | Cluster, group: str, options: PollOptions | None = None) -> None:
-        check_group(group)
         options = options or PollOptions()
-        if isinstance(client, str):
-            client = ClientOptions(namesrv=client)
-        if isinstance(client, ClientOptions) and client.client_id is None and options.broadcasting:
-            client = replace(client, client_id=f"{address_text(local_address())}@DEFAULT")
-        self._shared = isinstance(client, Cluster)
-        self.cluster = client if isinstance(client, Cluster) else Cluster(client)
-        self._namespace = self.cluster.options.namespace
-        group = with_namespace(self._namespace, group)
-        self.group, self.options = group, options
-        self._puller = Puller(self.cluster, group)
-        self._reader = PullConsumer(self.cluster, group, batch=options.batch, ahead=options.ahead, wait=options.hold)
-        self._kept: RemoteOffsets | LocalOffsets = RemoteOffsets(_Any(self._puller))
-        if options.broadcasting:
-            self._kept = LocalOffsets(options.local_offsets, self.cluster.client_id, group)
-        self._wanted: dict[str, SubscriptionData] = {}
+        super().__init__(
+            client, group, batch=options.batch, ahead=options.ahead, wait=options.hold,
+            broadcasting=options.broadcasting, local_offsets=options.local_offsets,
+        )  # fmt: skip
+        self.options = options
         self._chosen = False  # by `assign`
-        self._began = time.time_ns() // 1_000_000
-        self._consumed: dict[MessageQueue, int] = {}
         self._turn = asyncio.Lock()  # queues of a topic are not taken while it is left, or the other way round
         self._committed_at = 0.0
         self._watching: dict[str, list[Changed]] = {}
-        self._told: dict[str, tuple[MessageQueue, ...]] = {}
+        self._known: dict[str, tuple[MessageQueue, ...]] = {}  # the queues that watchers have heard of
         self._rebalancing = Rebalancing(
-            self.cluster, group, lambda: self._wanted, None if options.broadcasting else options.strategy,
+            self.cluster, self.group, self._subscriptions, None if options.broadcasting else options.strategy,
             self._apply, options.rebalance_interval,
         )  # fmt: skip
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
 
-    async def __aenter__(self) -> Self:
-        try:
-            if not self._shared:
-                await self.cluster.__aenter__()
-            await self._reader.__aenter__()
-            await self._kept.open()
-            self.cluster.on_route(self._route_changed)
-        except BaseException:
-            await self.close()
-            raise
+    async def _join(self) -> None:
+        await self._subscriptions.store.open()
+        self.cluster.on_route(self._route_changed)
         self._committed_at = asyncio.get_running_loop().time()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Commit what may be, and leave the group."""
-        if self._closed:
-            return
-        self._closed = True
+        await super().close()
+
+    async def _leave(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self.options.auto_commit:
-            await self._keep()
-        await self._reader.close()
-        await self._kept.close()
+            await self._subscriptions.keep()
+        for queue in list(self._subscriptions.queues):
+            self._end(queue)
+        await self._subscriptions.store.close()
         await self.cluster.remove_consumer(self.group)
-        if not self._shared:
-            await self.cluster.close()
 
     # -- what is read -------------------------------------------------------------------------------------------------
 
@@ -126,15 +94,12 @@ class LitePullConsumer:
         if self._chosen:
             raise ValueError("queues are assigned: nothing can be subscribed besides")
         topic = with_namespace(self._namespace, topic)
-        sql = str(expression) if isinstance(expression, Sql) else None
-        tags = [] if sql is not None else tags_of(expression)
-        self._reader.filter(topic, tags, sql)
-        self._wanted[topic] = subscription(topic, tags, time.time_ns() // 1_000_000, sql)
+        self._subscriptions.subscribe(topic, *wanted_of(expression))
         try:
             await self.cluster.route(topic)
         except NoRoute as err:
             log.warning("%s; it is waited for", err)
-        self.cluster.add_consumer(self.group, self._describe)
+        self.cluster.add_consumer(self.group, lambda: self._subscriptions.describe("CONSUME_ACTIVELY", self.options))
         await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
         if self._task is None:
             self.cluster.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
@@ -145,9 +110,11 @@ class LitePullConsumer:
     async def unsubscribe(self, topic: str) -> None:
         """Read a topic no more; its queues go to the other members of the group."""
         topic = with_namespace(self._namespace, topic)
-        if self._wanted.pop(topic, None) is not None:
-            await self._apply(topic, ())
-            await self.cluster.heartbeat()
+        async with self._turn:
+            if not self._subscriptions.unsubscribe(topic):
+                return
+            await self._have(set(), {polled.queue for polled in self._subscriptions.of_topic(topic)})
+        await self.cluster.heartbeat()
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues, and no others, without being a member of the group.
@@ -156,14 +123,14 @@ class LitePullConsumer:
             ValueError: topics were subscribed.
             NoRoute, RemotingError, BrokerError: it cannot be told where a queue begins.
         """
-        if self._wanted:
+        if self._subscriptions.topics:
             raise ValueError("topics are subscribed: no queues can be assigned besides")
         self._chosen = True
-        await self._read(set(queues))
+        await self._have(set(queues), set(self._subscriptions.queues))
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        return self._reader.assigned()
+        return sorted(self._subscriptions.queues)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic, whoever reads them.
@@ -185,7 +152,7 @@ class LitePullConsumer:
             RemotingError: none answers.
         """
         topic = with_namespace(self._namespace, topic)
-        self._told.setdefault(topic, await self.queues(topic))
+        self._known.setdefault(topic, await self.queues(topic))
         self._watching.setdefault(topic, []).append(watcher)
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -200,14 +167,9 @@ class LitePullConsumer:
         now = asyncio.get_running_loop().time()
         if self.options.auto_commit and now - self._committed_at >= self.options.commit_interval:
             self._committed_at = now
-            await self._keep()
-        found = await self._reader.poll(timeout)
-        return [as_sent(message, self._namespace) for message in found] if self._namespace else found
-
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        while True:
-            for message in await self.poll():
-                yield message
+            await self._subscriptions.keep()
+        messages = await super().poll(timeout)
+        return [as_sent(message, self._namespace) for message in messages] if self._namespace else messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Keep where the group is; brokers have it when this returns.
@@ -218,32 +180,17 @@ class LitePullConsumer:
         Raises:
             NoRoute, RemotingError, BrokerError: one was not kept.
         """
+        subscriptions = self._subscriptions
         if offsets is None:
             self._note_consumed()
-            offsets = dict(self._consumed)
-        else:
-            self._consumed |= {queue: at for queue, at in offsets.items() if queue in self._consumed}
-        if isinstance(self._kept, LocalOffsets):
-            await self._kept.write(offsets)
+            offsets = subscriptions.consumed()
+        for queue in offsets.keys() & subscriptions.queues.keys():
+            subscriptions.queues[queue].consumed = offsets[queue]
+        if isinstance(subscriptions.store, LocalOffsets):
+            await subscriptions.store.write(offsets)
             return
         for queue, offset in offsets.items():
             await self._puller.commit(queue, offset)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue; None where it never was.
-
-        Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
-        """
-        return await self._kept.read(queue)
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset at which the next poll of a queue begins.
-
-        Raises:
-            KeyError: it is not read.
-        """
-        return self._reader.position(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at another offset; what was read ahead is dropped.
@@ -253,141 +200,66 @@ class LitePullConsumer:
             ValueError: it has no such offset.
             NoRoute, RemotingError, BrokerError: that cannot be told.
         """
-        first, end = await self._reader.offsets(queue)
+        first, end = await self._puller.offsets(queue)
         if not first <= offset <= end:
             raise ValueError(f"{queue}: offset {offset}: {first} to {end}")
-        self._reader.seek(queue, offset)
-        self._consumed[queue] = offset
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that a queue has.
-
-        Raises:
-            KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
-        """
-        await self.seek(queue, (await self._reader.offsets(queue))[0])
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message that a queue has.
-
-        Raises:
-            KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
-        """
-        await self.seek(queue, (await self._reader.offsets(queue))[1])
-
-    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """About the first offset of messages stored at a time (ms) or later.
-
-        Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
-        """
-        return await self._reader.offset_at(queue, timestamp)
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Read no more of queues, until :meth:`resume`.
-
-        Raises:
-            KeyError: one is not read.
-        """
-        self._reader.pause(queues)
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with queues that are paused, where they were.
-
-        Raises:
-            KeyError: one is not read.
-        """
-        self._reader.resume(queues)
-
-    def paused(self) -> list[MessageQueue]:
-        """The queues that are."""
-        return self._reader.paused()
+        self._seek(queue, offset)
 
     # -- the group ----------------------------------------------------------------------------------------------------
-
-    def _describe(self) -> ConsumerData:
-        model = "BROADCASTING" if self.options.broadcasting else "CLUSTERING"
-        wanted = list(self._wanted.values())
-        return ConsumerData(self.group, "CONSUME_ACTIVELY", model, self.options.start.value, wanted)
 
     def _members_changed(self, _connection: Connection, _request: Command) -> None:
         self._rebalancing.wake()
 
     def _running_info(self, _connection: Connection, request: Command) -> Command:
         """Request 307: how this client stands."""
-        properties = {
-            "PROP_CONSUMEORDERLY": "false",
-            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
-            "PROP_CLIENT_VERSION": self.cluster.options.release.full_name,
-            "PROP_THREADPOOL_CORE_SIZE": "-1",
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._began),
-            "PROP_NAMESERVER_ADDR": self.cluster.options.namesrv,
-        }
-        table = {queue: QueueState(commit_offset=self._consumed.get(queue, 0)) for queue in self._reader.assigned()}
-        wanted = list(self._wanted.values())
-        status = {one.topic: ConsumeStatus() for one in wanted}
-        info = ConsumerRunningInfo(properties=properties, subscription_set=wanted, mq_table=table, status_table=status)
-        return request.response(body=body_of(info), language=Language.PYTHON)
+        return answer_running_info(request, self.group, self._info)
+
+    def _info(self) -> ConsumerRunningInfo:
+        subscriptions = self._subscriptions
+        return ConsumerRunningInfo(
+            properties=client_properties(self.cluster, subscriptions.began, "CONSUME_ACTIVELY", -1),
+            subscription_set=subscriptions.wanted(),
+            mq_table={
+                queue: QueueState(commit_offset=polled.consumed or 0)
+                for queue, polled in sorted(subscriptions.queues.items())
+            },
+            status_table={topic: ConsumeStatus() for topic in subscriptions.topics},
+        )
 
     def _route_changed(self, route: Route) -> None:
         self._rebalancing.route_changed(route)
-        if route.topic in self._told and self._told[route.topic] != route.readable:
-            self._told[route.topic] = route.readable
+        if route.topic in self._known and self._known[route.topic] != route.readable:
+            self._known[route.topic] = route.readable
             for watcher in self._watching[route.topic]:
                 watcher(route.topic, route.readable)
 
-    async def _keep(self) -> None:
-        """Commit. Queues come and go meanwhile: of one that is another member's by then nothing may be written."""
-        if self.options.broadcasting:
-            await self._kept.write(dict(self._consumed))
-            return
-        for queue in list(self._consumed):
-            if (offset := self._consumed.get(queue)) is not None:
-                await self._kept.write({queue: offset})
-
     def _note_consumed(self) -> None:
-        self._consumed = {queue: self._reader.position(queue) for queue in self._reader.assigned()}
+        for polled in self._subscriptions.queues.values():
+            polled.consumed = polled.position
 
     async def _apply(self, topic: str, mine: Collection[MessageQueue]) -> bool:
         async with self._turn:
-            if topic not in self._wanted:  # it was left while its queues were shared
+            if topic not in self._subscriptions.topics:  # it was left while its queues were shared
                 mine = ()
-            others = {queue for queue in self._reader.assigned() if queue.topic != topic}
             try:
-                await self._read(others | set(mine))
+                await self._have(set(mine), {polled.queue for polled in self._subscriptions.of_topic(topic)})
             except (ClientError, RemotingError) as err:
                 log.warning("%s: not read yet: %s", topic, err)
                 return False
             return True
 
-    async def _read(self, wanted: set[MessageQueue]) -> None:
-        before = set(self._reader.assigned())
-        left = {queue: self._consumed.pop(queue) for queue in before - wanted if queue in self._consumed}
-        await self._reader.assign(dict.fromkeys(before & wanted))
-        # a poll may have noted them meanwhile; what is written later is another member's to say
-        left |= {queue: self._consumed.pop(queue) for queue in before - wanted if queue in self._consumed}
+    async def _have(self, wanted: set[MessageQueue], before: set[MessageQueue]) -> None:
+        """Read these queues in the place of others."""
+        left = [polled for queue in before - wanted if (polled := self._end(queue)) is not None]
         if self.options.auto_commit and left:
-            await self._kept.write(left)
+            await self._subscriptions.keep(*left)
         for queue in sorted(wanted - before):
             offset = await self._first(queue)
-            await self._reader.assign({**dict.fromkeys(self._reader.assigned()), queue: offset})
-            self._consumed[queue] = offset
+            self._begin(queue, offset, offset)
 
     async def _first(self, queue: MessageQueue) -> int:
-        stored = await self._kept.read(queue)
+        stored = await self._subscriptions.store.read(queue)
         if stored is not None:
             return stored
-        return await beginning(self._puller, queue, self.options.start, self.options.start_time, self._began)
-
-
-class _Any(dict[str, Puller]):
-    """One puller for the offsets of all topics."""
-
-    def __init__(self, puller: Puller) -> None:
-        super().__init__()
-        self._puller = puller
-
-    def __missing__(self, topic: str) -> Puller:
-        return self._puller
+        options, began = self.options, self._subscriptions.began
+        return await beginning(self._puller, queue, options.start, options.start_time, began)

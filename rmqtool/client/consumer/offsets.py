@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from formats.errors import FormatError
@@ -16,29 +16,7 @@ from rmqtool.client.consumer.puller import Puller
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName, build, parse
 
-
-class Offsets:
-    """Queue to the next offset to consume."""
-
-    def __init__(self) -> None:
-        self._at: dict[MessageQueue, int] = {}
-
-    def at(self, queue: MessageQueue) -> int | None:
-        """None where it is not known yet."""
-        return self._at.get(queue)
-
-    def set(self, queue: MessageQueue, offset: int) -> None:
-        """Whatever it was before."""
-        self._at[queue] = offset
-
-    def advance(self, queue: MessageQueue, offset: int) -> None:
-        """Only forwards: of tasks of one queue, one that began earlier may end later."""
-        self._at[queue] = max(offset, self._at.get(queue, 0))
-
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue is another consumer's."""
-        self._at.pop(queue, None)
-
+log = logging.getLogger(__name__)
 
 _HALF_AN_HOUR = 30 * 60 * 1000  # ms
 
@@ -62,18 +40,15 @@ async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time
     return await puller.offset_at(queue, began - _HALF_AN_HOUR if start_time is None else start_time)
 
 
-log = logging.getLogger(__name__)
-
-
 class RemoteOffsets:
     """Each queue's broker has its offset.
 
     Args:
-        pullers: topic to who asks for its queues.
+        puller: gives what asks for the offsets of a topic.
     """
 
-    def __init__(self, pullers: Mapping[str, Puller]) -> None:
-        self._pullers = pullers
+    def __init__(self, puller: Callable[[str], Puller]) -> None:
+        self._puller = puller
 
     async def open(self) -> None:
         """Nothing is needed."""
@@ -84,13 +59,13 @@ class RemoteOffsets:
         Raises:
             ClientError, RemotingError: it cannot be told.
         """
-        return await self._pullers[queue.topic].committed(queue)
+        return await self._puller(queue.topic).committed(queue)
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Have brokers keep them; what fails is tried again with the next ones."""
         for queue, offset in offsets.items():
             try:
-                await self._pullers[queue.topic].commit(queue, offset)
+                await self._puller(queue.topic).commit(queue, offset)
             except (ClientError, RemotingError) as err:
                 log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
 

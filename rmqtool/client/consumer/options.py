@@ -42,6 +42,7 @@ class ConsumeHook:
         """It has returned."""
 
 
+_MOST_TRIES, _ENDLESS = 16, (1 << 31) - 1
 POP_DELAYS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds, as the Java client has them (popDelayLevel)."""
 STRATEGY_NAMES: dict[Strategy, str] = {averagely: "AVG", averagely_by_circle: "AVG_BY_CIRCLE"}
@@ -210,6 +211,13 @@ class PushOptions:
     local_offsets: Path | None = None
     hooks: Sequence[ConsumeHook] = ()
     made_again: Callable[[Exception], None] | None = None
+
+    @property
+    def tries(self) -> int:
+        """How often a message comes again before it is a dead letter."""
+        if self.max_tries >= 0:
+            return self.max_tries
+        return _ENDLESS if self.orderly else _MOST_TRIES
 
     def __post_init__(self) -> None:
         ranges = {"batch": 1024, "concurrency": 1000, "pull_batch": 1024, "pop_batch": 32}

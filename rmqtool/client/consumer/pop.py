@@ -7,8 +7,9 @@ client.impl.consumer.ConsumeMessagePopConcurrentlyService (5.3.3); clients-and-l
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from formats.errors import FormatError
 from formats.message.properties import parse
@@ -23,11 +24,19 @@ from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
 from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consumer.listener import Calls, Counts, Workers
+from rmqtool.client.consumer.listener import Calls, Workers
 from rmqtool.client.consumer.options import From, Later, PushOptions
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.reading import FULL_PAUSE, keep_reading
 from rmqtool.client.consumer.received import Received, records_in
+from rmqtool.client.consumer.subscriptions import Subscriptions
 from rmqtool.remoting.errors import RemotingError
 
+log = logging.getLogger(__name__)
+
+_LAST_POP = 0.5  # s for pops that are under way when the consumer ends
+_SOON = 1.0  # s until others get what this client has not begun with when it ends
+_DEAD_LEVEL = -1
 _NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND}
 _PATIENCE = 10.0  # s that an answer may take beyond the time that the broker may wait
 
@@ -187,14 +196,6 @@ def _is_of(handle: str, pop_time: int) -> bool:
         return False
 
 
-log = logging.getLogger(__name__)
-
-_FULL_PAUSE, _BUSY_PAUSE = 0.05, 0.02  # s, of a queue that is full, and of a broker that has too much to do
-_MOST_TRIES = 16
-_LAST_POP = 0.5  # s for pops that are under way when the consumer ends
-_SOON = 1.0  # s until others get what this client has not begun with when it ends
-_DEAD_LEVEL = -1
-
 Dead = Callable[[Received, int], Awaitable[None]]
 
 
@@ -219,9 +220,7 @@ class Popping:
     """Pops queues, and settles what the listener says of their messages.
 
     Args:
-        poppers: topic to who pops its queues.
         dead: makes dead letters; is given the delay level -1.
-        counts: topic to what was popped; added to.
 
     Attributes:
         held: the queues.
@@ -229,10 +228,19 @@ class Popping:
     """
 
     def __init__(
-        self, poppers: Mapping[str, Popper], options: PushOptions, calls: Calls, dead: Dead, counts: dict[str, Counts]
+        self,
+        cluster: Cluster,
+        group: str,
+        subscriptions: Subscriptions[ProcessQueue],
+        options: PushOptions,
+        calls: Calls,
+        dead: Dead,
     ) -> None:
-        self._poppers, self._options, self._calls, self._dead, self._counts = poppers, options, calls, dead, counts
-        self._most = _MOST_TRIES if options.max_tries < 0 else options.max_tries
+        self._subscriptions, self._options, self._calls, self._dead = subscriptions, options, calls, dead
+        self._poppers = {
+            topic: Popper(cluster, group, subscription.tags, subscription.sql)
+            for topic, subscription in subscriptions.topics.items()
+        }
         self._workers: Workers[_Task] = Workers(options.concurrency, self._consume)
         self._tasks: set[asyncio.Task[None]] = set()
         self.held: dict[MessageQueue, PopQueue] = {}
@@ -251,7 +259,15 @@ class Popping:
         """Pop these queues too."""
         for queue in sorted(set(queues) - self.held.keys()):
             state = self.held[queue] = PopQueue()
-            task = asyncio.create_task(self._pop_forever(queue, state))
+            task = asyncio.create_task(
+                keep_reading(
+                    queue,
+                    partial(self._pop, queue, state),
+                    goes_on=partial(_stays, state),
+                    wait=partial(self._wait, state),
+                    error_pause=self._options.error_pause,
+                )
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -271,22 +287,10 @@ class Popping:
 
     # -- popping ------------------------------------------------------------------------------------------------------
 
-    async def _pop_forever(self, queue: MessageQueue, state: PopQueue) -> None:
-        options = self._options
-        while not state.leaving:
-            if self.paused or state.waiting > options.pop_limit:
-                await asyncio.sleep(min(options.error_pause, 1.0) if self.paused else _FULL_PAUSE)
-                continue
-            try:
-                await self._pop(queue, state)
-            except (ClientError, RemotingError) as err:
-                busy = isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL
-                if not busy:
-                    log.warning("%s: %s", queue, err)
-                await asyncio.sleep(_BUSY_PAUSE if busy else options.error_pause)
-            except Exception:  # the queue would stand still without a word
-                log.exception("%s", queue)
-                await asyncio.sleep(options.error_pause)
+    def _wait(self, state: PopQueue) -> float | None:
+        if self.paused:
+            return min(self._options.error_pause, 1.0)
+        return FULL_PAUSE if state.waiting > self._options.pop_limit else None
 
     async def _pop(self, queue: MessageQueue, state: PopQueue) -> None:
         clock, options, popper = asyncio.get_running_loop().time, self._options, self._poppers[queue.topic]
@@ -296,10 +300,10 @@ class Popping:
             from_first=options.start == From.FIRST,
         )  # fmt: skip
         if not popped:
-            if clock() - begin < _FULL_PAUSE:  # a broker that does not hold pops must not be asked without a pause
-                await asyncio.sleep(_FULL_PAUSE)
+            if clock() - begin < FULL_PAUSE:  # a broker that does not hold pops must not be asked without a pause
+                await asyncio.sleep(FULL_PAUSE)
             return
-        self._counts.setdefault(queue.topic, Counts()).add(clock(), len(popped), 0, clock() - begin)
+        self._subscriptions.topics[queue.topic].pulled.add(clock(), len(popped), 0, clock() - begin)
         wanted = [one for one in popped if popper.wants(one)]
         state.waiting += len(wanted)
         for at in range(0, len(wanted), options.batch):
@@ -339,7 +343,7 @@ class Popping:
             log.warning("%s: comes again later than it should: %s", message.message_id, err)
 
     async def _again(self, message: Popped, level: int) -> None:
-        if level != _DEAD_LEVEL and message.reconsume_times < self._most:
+        if level != _DEAD_LEVEL and message.reconsume_times < self._options.tries:
             delays = self._options.pop_delays
             await self._later(message, delays[min(level or message.reconsume_times, len(delays) - 1)])
             return
@@ -349,3 +353,7 @@ class Popping:
             log.warning("%s: no dead letter yet, it comes again: %s", message.message_id, err)
             return
         await self._ack(message)
+
+
+def _stays(state: PopQueue) -> bool:
+    return not state.leaving

@@ -4,41 +4,209 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from pathlib import Path
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
+from rmqtool.client.cluster.member import Member
+from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.client.consumer.reading import FULL_PAUSE, keep_reading
 from rmqtool.client.consumer.received import Received
+from rmqtool.client.consumer.subscriptions import Assigned, Subscriptions
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 3  # in a row that may fail before whoever polls is told
+_ATTEMPTS = 3  # in a row that may fail before a poll raises the error
 _PAUSE = 1.0  # s between them
 _MOVES = 5  # in a row
 
 
-@dataclass
-class _Assigned:
-    """A queue that is read.
+@dataclass(eq=False)
+class PolledQueue(Assigned):
+    """A queue that is read ahead of the polls; paused where it has no task.
 
     Attributes:
-        position: where the next poll of it begins.
-        task: reads ahead, from its own beginning on.
+        position: the offset at which the next poll begins.
+        failures, moves: pulls in a row that failed, and that the broker sent to another offset.
     """
 
-    position: int
-    task: asyncio.Task[None] | None = None
+    position: int = 0
+    failures: int = 0
+    moves: int = 0
 
 
-class PullConsumer:
+class QueueReader(Member):
+    """What consumers that are polled have in common: they read queues ahead, and hand their messages to polls."""
+
+    def __init__(
+        self,
+        client: str | ClientOptions | Cluster,
+        group: str,
+        *,
+        batch: int,
+        ahead: int,
+        wait: float,
+        tags: Sequence[str] = (),
+        sql: str | None = None,
+        namespaced: bool = True,
+        broadcasting: bool = False,
+        local_offsets: Path | None = None,
+    ) -> None:
+        super().__init__(client, group, fixed_id=broadcasting, namespaced=namespaced)
+        self._batch, self._wait = batch, wait
+        self._puller = Puller(self.cluster, self.group, tags, sql)
+        local = LocalOffsets(local_offsets, self.cluster.client_id, self.group) if broadcasting else None
+        self._subscriptions = Subscriptions[PolledQueue](self.cluster, self._puller, local)
+        self._ready: asyncio.Queue[tuple[PolledQueue, list[Received], int] | Exception] = asyncio.Queue(ahead)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that a queue has.
+
+        Raises:
+            KeyError: the queue is not read.
+            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+        """
+        self._seek(queue, (await self._puller.offsets(queue))[0])
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message that a queue has.
+
+        Raises:
+            KeyError: the queue is not read.
+            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+        """
+        self._seek(queue, (await self._puller.offsets(queue))[1])
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """About the first offset of messages stored at a time (ms) or later.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        return await self._puller.offset_at(queue, timestamp)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group is in a queue; None where it never was.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        return await self._subscriptions.store.read(queue)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset at which the next poll of a queue begins.
+
+        Raises:
+            KeyError: the queue is not read.
+        """
+        return self._subscriptions.queues[queue].position
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more of queues, until :meth:`resume`; their positions stay.
+
+        Raises:
+            KeyError: one is not read.
+        """
+        for queue in queues:
+            before = self._subscriptions.queues[queue]  # what was read ahead is not its successor's
+            self._begin(queue, before.position, before.consumed, paused=True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with queues that are paused, where they were.
+
+        Raises:
+            KeyError: one is not read.
+        """
+        for queue in queues:
+            before = self._subscriptions.queues[queue]
+            if before.task is None:
+                self._begin(queue, before.position, before.consumed)
+
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are paused."""
+        return sorted(queue for queue, polled in self._subscriptions.queues.items() if polled.task is None)
+
+    async def poll(self, timeout: float = 5.0) -> list[Received]:
+        """The next messages of one queue; none where there are none within ``timeout`` seconds.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: a queue cannot be read; asked again, it is tried again.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    got = await self._ready.get()
+                    if isinstance(got, Exception):
+                        raise got
+                    polled, messages, position = got
+                    if not self._subscriptions.holds(polled):
+                        continue  # read before a seek
+                    polled.position = position
+                    if messages:
+                        return messages
+        except TimeoutError:
+            return []
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        while True:
+            for message in await self.poll():
+                yield message
+
+    def _begin(self, queue: MessageQueue, offset: int, consumed: int | None = None, *, paused: bool = False) -> None:
+        """Read a queue from an offset on, in the place of what was read of it before."""
+        self._end(queue)
+        polled = PolledQueue(queue, offset, consumed, position=offset)
+        self._subscriptions.assign(polled)
+        if not paused:
+            polled.task = asyncio.create_task(
+                keep_reading(queue, partial(self._read, polled), failed=partial(self._fail, polled), error_pause=_PAUSE)
+            )
+
+    def _end(self, queue: MessageQueue) -> PolledQueue | None:
+        """Read a queue no more; what was read of it."""
+        polled = self._subscriptions.revoke(queue)
+        if polled is not None:
+            polled.stop()
+        return polled
+
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset; what was read ahead is dropped, and a queue that is paused stays so."""
+        self._begin(queue, offset, offset, paused=self._subscriptions.queues[queue].task is None)
+
+    async def _read(self, polled: PolledQueue) -> None:
+        queue = polled.queue
+        pulled = await self._subscriptions.puller(queue.topic).pull(
+            queue, polled.offset, most=self._batch, wait=self._wait
+        )
+        polled.moves = polled.moves + 1 if pulled.moved else 0
+        if polled.moves > _MOVES:
+            raise BadAnswer(f"{queue}: no offset is inside of the queue, says its broker")
+        polled.failures = 0
+        if pulled.messages or pulled.next_offset != polled.offset:
+            await self._ready.put((polled, pulled.messages, pulled.next_offset))
+        elif not pulled.moved:
+            await asyncio.sleep(FULL_PAUSE)  # a broker that does not wait must not be asked without a pause
+        polled.offset = pulled.next_offset
+
+    async def _fail(self, polled: PolledQueue, err: ClientError | RemotingError) -> float:
+        polled.failures, polled.moves = polled.failures + 1, 0
+        if polled.failures >= _ATTEMPTS or isinstance(err, BadAnswer | BrokerError):
+            await self._ready.put(err)
+            polled.failures = 0
+        log.info("%s", err)
+        return _PAUSE
+
+
+class PullConsumer(QueueReader):
     """Reads the queues that it is given. Use as an asynchronous context manager.
 
     It joins no group of consumers: others are not disturbed, and no two of them share queues. What was polled is kept
-    in the group's offsets only by :meth:`commit`.
+    in the group's offsets only by :meth:`commit`. Names of topics and groups are those that brokers know, also where
+    the client has a namespace.
 
     Args:
         client: addresses of name servers, options of a client, or a cluster that is shared with others.
@@ -64,18 +232,7 @@ class PullConsumer:
         ahead: int = 16,
         wait: float = 20.0,
     ) -> None:
-        check_group(group)
-        if isinstance(client, str):
-            client = ClientOptions(namesrv=client)
-        self._shared = isinstance(client, Cluster)
-        self.cluster = client if isinstance(client, Cluster) else Cluster(client)
-        self.group = group
-        self._puller = Puller(self.cluster, group, tags, sql)
-        self._of_topic: dict[str, Puller] = {}
-        self._batch, self._wait = batch, wait
-        self._assigned: dict[MessageQueue, _Assigned] = {}
-        self._ready: asyncio.Queue[tuple[MessageQueue, _Assigned, list[Received], int] | Exception]
-        self._ready = asyncio.Queue(ahead)
+        super().__init__(client, group, batch=batch, ahead=ahead, wait=wait, tags=tags, sql=sql, namespaced=False)
 
     def filter(self, topic: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
         """Of one topic, only messages with one of these tags, or for which an SQL92 expression is true.
@@ -83,21 +240,10 @@ class PullConsumer:
         Raises:
             ValueError: tags and an expression.
         """
-        self._of_topic[topic] = Puller(self.cluster, self.group, tags, sql)
+        self._subscriptions.subscribe(topic, tags, sql)
 
-    async def __aenter__(self) -> Self:
-        if not self._shared:
-            await self.cluster.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Stop reading. Nothing is committed."""
+    async def _leave(self) -> None:
         await self.assign({})
-        if not self._shared:
-            await self.cluster.close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic.
@@ -112,14 +258,6 @@ class PullConsumer:
         """The first offset of a queue, and the one behind its last message."""
         return await self._puller.offsets(queue)
 
-    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """About the first offset of messages stored at a time (ms) or later."""
-        return await self._puller.offset_at(queue, timestamp)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue; None where it never was."""
-        return await self._puller.committed(queue)
-
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues, and no others.
 
@@ -131,11 +269,18 @@ class PullConsumer:
         """
         wanted: dict[MessageQueue, int | None]
         wanted = dict(queues) if isinstance(queues, dict) else dict.fromkeys(queues)
-        for queue in self._assigned.keys() - wanted.keys():
-            self._stop(self._assigned.pop(queue))
+        for queue in self._subscriptions.queues.keys() - wanted.keys():
+            self._end(queue)
         for queue, offset in wanted.items():
-            if queue not in self._assigned or offset is not None:
-                self._start(queue, await self._first(queue) if offset is None else offset)
+            if offset is not None:
+                self._begin(queue, offset)
+            elif queue not in self._subscriptions.queues:
+                stored = await self.committed(queue)
+                self._begin(queue, (await self.offsets(queue))[0] if stored is None else stored)
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are read, and those that are paused."""
+        return sorted(self._subscriptions.queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at another offset of a queue that is assigned; what was read ahead is dropped.
@@ -143,84 +288,7 @@ class PullConsumer:
         Raises:
             KeyError: it is not assigned.
         """
-        known = self._assigned.pop(queue)
-        self._stop(known)
-        if known.task is None:
-            self._assigned[queue] = _Assigned(offset)  # paused, and stays so
-        else:
-            self._start(queue, offset)
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that a queue has.
-
-        Raises:
-            KeyError: it is not assigned.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
-        """
-        self.seek(queue, (await self.offsets(queue))[0])
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message that a queue has.
-
-        Raises:
-            KeyError: it is not assigned.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
-        """
-        self.seek(queue, (await self.offsets(queue))[1])
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Read no more of queues that are assigned, until :meth:`resume`; their positions stay.
-
-        Raises:
-            KeyError: one is not assigned.
-        """
-        for queue in queues:
-            assigned = self._assigned[queue]
-            self._stop(assigned)
-            self._assigned[queue] = _Assigned(assigned.position)  # what was read ahead is another's
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with queues that are paused, where they were.
-
-        Raises:
-            KeyError: one is not assigned.
-        """
-        for queue in queues:
-            if self._assigned[queue].task is None:
-                self._start(queue, self._assigned[queue].position)
-
-    def paused(self) -> list[MessageQueue]:
-        """The queues that are."""
-        return sorted(queue for queue, assigned in self._assigned.items() if assigned.task is None)
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are read, and those that are paused."""
-        return sorted(self._assigned)
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset at which the next poll of an assigned queue begins."""
-        return self._assigned[queue].position
-
-    async def poll(self, timeout: float = 5.0) -> list[Received]:
-        """The next messages of one queue; none where there are none within ``timeout`` seconds.
-
-        Raises:
-            NoRoute, RemotingError, BrokerError: a queue cannot be read; asked again, it is tried again.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    got = await self._ready.get()
-                    if isinstance(got, Exception):
-                        raise got
-                    queue, assigned, messages, position = got
-                    if self._assigned.get(queue) is not assigned:
-                        continue  # read before a seek
-                    assigned.position = position
-                    if messages:
-                        return messages
-        except TimeoutError:
-            return []
+        self._seek(queue, offset)
 
     async def commit(self) -> None:
         """Keep the positions of all assigned queues as the group's; brokers have them when this returns.
@@ -228,50 +296,5 @@ class PullConsumer:
         Raises:
             NoRoute, RemotingError, BrokerError: one was not kept.
         """
-        for queue, assigned in list(self._assigned.items()):
-            await self._puller.commit(queue, assigned.position)
-
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        while True:
-            for message in await self.poll():
-                yield message
-
-    async def _first(self, queue: MessageQueue) -> int:
-        stored = await self._puller.committed(queue)
-        return stored if stored is not None else (await self._puller.offsets(queue))[0]
-
-    def _start(self, queue: MessageQueue, offset: int) -> None:
-        known = self._assigned.get(queue)
-        if known is not None:
-            self._stop(known)
-        assigned = self._assigned[queue] = _Assigned(offset)
-        assigned.task = asyncio.create_task(self._read(queue, assigned, offset))
-
-    def _stop(self, assigned: _Assigned) -> None:
-        if assigned.task is not None:
-            assigned.task.cancel()
-
-    async def _read(self, queue: MessageQueue, assigned: _Assigned, offset: int) -> None:
-        failures = moves = 0
-        while True:
-            try:
-                pulled = await self._of_topic.get(queue.topic, self._puller).pull(
-                    queue, offset, most=self._batch, wait=self._wait
-                )
-                moves = moves + 1 if pulled.moved else 0
-                if moves > _MOVES:
-                    raise BadAnswer(f"{queue}: no offset is inside of the queue, says its broker")
-            except (ClientError, RemotingError) as err:
-                failures, moves = failures + 1, 0
-                if failures >= _ATTEMPTS or isinstance(err, BadAnswer | BrokerError):
-                    await self._ready.put(err)
-                    failures = 0
-                log.info("%s", err)
-                await asyncio.sleep(_PAUSE)
-                continue
-            failures = 0
-            if pulled.messages or pulled.next_offset != offset:
-                await self._ready.put((queue, assigned, pulled.messages, pulled.next_offset))
-            elif not pulled.moved:
-                await asyncio.sleep(0.05)  # a broker that does not wait must not be asked without a pause
-            offset = pulled.next_offset
+        for queue, polled in list(self._subscriptions.queues.items()):
+            await self._puller.commit(queue, polled.position)

@@ -2,40 +2,36 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
-from formats.primitives import address_text
 from formats.remoting.shapes import ConsumerData, MessageQueue
 from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import NoRoute
-from rmqtool.client.cluster.identity import local_address
+from rmqtool.client.cluster.member import Member
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
-from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consumer.assignment import Assigning, ByBrokers, Rebalancing, subscription, tags_of
-from rmqtool.client.consumer.fetcher import Feeding
+from rmqtool.client.consumer.assignment import Rebalancing
+from rmqtool.client.consumer.fetcher import Fetcher
 from rmqtool.client.consumer.listener import Calls
-from rmqtool.client.consumer.offsets import LocalOffsets, Offsets, RemoteOffsets
-from rmqtool.client.consumer.options import STRATEGY_NAMES, Listener, PushOptions, Sql
-from rmqtool.client.consumer.pop import Popper, Popping
+from rmqtool.client.consumer.offsets import LocalOffsets
+from rmqtool.client.consumer.options import Listener, PushOptions
+from rmqtool.client.consumer.pop import Popping
+from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.processing import OrderlyProcessing, Processing
 from rmqtool.client.consumer.proof import ProvingPuller
 from rmqtool.client.consumer.puller import Puller
-from rmqtool.client.consumer.queues import Holding, Locks, stop
+from rmqtool.client.consumer.queues import HeldQueues, Locks
 from rmqtool.client.consumer.requests import Requests
 from rmqtool.client.consumer.sending_back import SendBack
-from rmqtool.rules.sending import check_group
+from rmqtool.client.consumer.subscriptions import Subscriptions, wanted_of
 
 log = logging.getLogger(__name__)
 
-_MOST_TRIES, _ENDLESS = 16, (1 << 31) - 1
 _FIRST_RENEWAL = 1.0  # s
 
 
-class PushConsumer:
+class PushConsumer(Member):
     """Consumes topics in a group: each queue is one member's. Use as an asynchronous context manager.
 
     Every message is handed to the listener at least once; the group's offset in a queue never passes one that is
@@ -62,87 +58,49 @@ class PushConsumer:
         listener: Listener,
         options: PushOptions | None = None,
     ) -> None:
-        check_group(group)
         if not topics:
             raise ValueError("no topic to consume")
         options = options or PushOptions()
-        if isinstance(client, str):
-            client = ClientOptions(namesrv=client)
-        if isinstance(client, ClientOptions) and client.client_id is None and options.broadcasting:
-            client = replace(client, client_id=f"{address_text(local_address())}@DEFAULT")
-        self._shared = isinstance(client, Cluster)
-        self.cluster = client if isinstance(client, Cluster) else Cluster(client)
-        namespace = self.cluster.options.namespace
-        group = with_namespace(namespace, group)
-        self.group, self.options = group, options
+        super().__init__(client, group, fixed_id=options.broadcasting)
+        self.options = options
+        namespace, group = self._namespace, self.group
+        local = LocalOffsets(options.local_offsets, self.cluster.client_id, group) if options.broadcasting else None
+        self._subscriptions = Subscriptions[ProcessQueue](self.cluster, Puller(self.cluster, group), local)
         self._retry_topic = RETRY_PREFIX + group
-        self._began = time.time_ns() // 1_000_000
-        wanted = {with_namespace(namespace, topic): _filter(expression) for topic, expression in topics.items()}
+        wanted = {with_namespace(namespace, topic): expression for topic, expression in topics.items()}
         if not options.broadcasting:  # else nothing comes again
-            wanted[self._retry_topic] = ([], None)
-        puller = Puller if options.made_again is None else ProvingPuller
-        self._pullers = {topic: puller(self.cluster, group, tags, sql) for topic, (tags, sql) in wanted.items()}
-        poppers = {topic: Popper(self.cluster, group, tags, sql) for topic, (tags, sql) in wanted.items()}
-        self._wanted = [subscription(topic, tags, self._began, sql) for topic, (tags, sql) in wanted.items()]
-        self._kept = (
-            LocalOffsets(options.local_offsets, self.cluster.client_id, group)
-            if options.broadcasting
-            else RemoteOffsets(self._pullers)
-        )
-        offsets = Offsets()
-        self._holding = Holding(self._pullers, options, offsets, self._kept, Locks(self.cluster, group), self._began)
+            wanted[self._retry_topic] = "*"
+        for topic, expression in wanted.items():
+            kind = Puller if options.made_again is None else ProvingPuller
+            self._subscriptions.subscribe(topic, *wanted_of(expression), kind=kind)
         self._calls = Calls.of(without_namespace(namespace, group), listener, options)
-        self._processing = self._made(self._calls, offsets)
-        self._feeding = Feeding(self._pullers, options, offsets, self._processing.submit, self._holding.move, namespace)
-        self._holding.feeding, self._holding.handler = self._feeding, self._processing
-        self._popping = Popping(poppers, options, self._calls, self._send_back(_MOST_TRIES).back, self._feeding.counts)
+        back = SendBack(self.cluster, group, options.tries)
+        self._processing: Processing | OrderlyProcessing
+        if options.orderly:
+            self._processing = OrderlyProcessing(self._calls, options, None if options.broadcasting else back.dead)
+        else:
+            self._processing = Processing(self._calls, options, None if options.broadcasting else back.back)
+        self._fetcher = Fetcher(self._subscriptions, options, self._processing, namespace)
+        self._held = HeldQueues(
+            self._subscriptions, options, self._fetcher, self._processing, Locks(self.cluster, group)
+        )
+        self._popping = Popping(self.cluster, group, self._subscriptions, options, self._calls, back.back)
         self._asking = not (options.client_rebalance or options.orderly or options.broadcasting)
         self._rebalancing = Rebalancing(
-            self.cluster, group, lambda: self._pullers, None if options.broadcasting else options.strategy,
-            self._holding.apply, options.rebalance_interval, self._by_brokers if self._asking else None,
-        )  # fmt: skip
-        self._assigned = ByBrokers(
-            self.cluster, group, Assigning(self.cluster, group, STRATEGY_NAMES.get(options.strategy, "")),
-            self._holding, self._feeding, self._popping, self._pullers, self._wanted, self._began,
-            self._rebalancing.may_miss, self._rebalancing.wake,
+            self.cluster, group, self._subscriptions, None if options.broadcasting else options.strategy,
+            self._held.apply, options.rebalance_interval, self._popping if self._asking else None,
         )  # fmt: skip
         self._requests = Requests(
-            self.cluster, group, options, self._holding, self._feeding, self._popping, self._calls,
-            lambda: self._wanted, self._began, self._rebalancing.wake,
+            self.cluster, group, options, self._subscriptions, self._held, self._popping, self._calls,
+            self._rebalancing.wake,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
-        self._closed = False
-
-    def _made(self, calls: Calls, offsets: Offsets) -> Processing | OrderlyProcessing:
-        options = self.options
-        back = self._send_back(_ENDLESS if options.orderly else _MOST_TRIES)
-        if options.orderly:
-            return OrderlyProcessing(calls, options, None if options.broadcasting else back.dead, offsets.set)
-        return Processing(calls, options, None if options.broadcasting else back.back, offsets.advance)
-
-    def _send_back(self, most: int) -> SendBack:
-        return SendBack(self.cluster, self.group, most if self.options.max_tries < 0 else self.options.max_tries)
-
-    async def _by_brokers(self, route: Route) -> bool | None:
-        return await self._assigned.look(route)
-
-    async def __aenter__(self) -> Self:
-        try:
-            if not self._shared:
-                await self.cluster.__aenter__()
-            await self._join()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def queues(self) -> list[MessageQueue]:
         """The queues that are this client's now, without those of retry topics."""
-        retries = {self._retry_topic, *self._feeding.first_topics}
-        return sorted(queue for queue in self._holding.held if queue.topic not in retries)
+        topics = self._subscriptions.topics
+        hidden = {topic for topic, one in topics.items() if one.sent_to is not None} | {self._retry_topic}
+        return sorted(queue for queue in self._subscriptions.queues if queue.topic not in hidden)
 
     def popped_queues(self) -> list[MessageQueue]:
         """The queues of which brokers hand out messages to this client; the id -1 stands for all of a broker."""
@@ -150,7 +108,7 @@ class PushConsumer:
 
     def positions(self) -> dict[MessageQueue, int]:
         """Where this client is in each of them: the next offset to consume."""
-        return {queue: self._holding.position(queue) for queue in self.queues()}
+        return {queue: self._subscriptions.queues[queue].position for queue in self.queues()}
 
     async def joined(self) -> None:
         """Wait until this client has looked once which queues are its own."""
@@ -158,36 +116,34 @@ class PushConsumer:
 
     def pause(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled before still comes to the listener."""
-        self._feeding.paused = self._popping.paused = True
+        self._fetcher.paused = self._popping.paused = True
 
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
-        self._feeding.paused = self._popping.paused = False
+        self._fetcher.paused = self._popping.paused = False
 
     async def close(self) -> None:
         """Let listeners come to an end, keep the offsets, give back the queues, and leave the group."""
-        if self._closed:
-            return
-        self._closed = True
+        await super().close()
+
+    async def _leave(self) -> None:
         for task in self._tasks:
             task.cancel()
-        held = list(self._holding.held.values())
-        for one in held:
-            stop(one)
-        pulling = [one.task for one in held if one.task is not None]
+        held = list(self._subscriptions.queues.values())
+        for process in held:
+            process.stop()
+        pulling = [process.task for process in held if process.task is not None]
         await asyncio.gather(*self._tasks, *pulling, return_exceptions=True)
         wait = self.options.shutdown_wait
         await asyncio.gather(self._processing.stop(wait), self._popping.stop(wait))
         self._calls.close()
-        await self._holding.close()
-        await self._kept.close()
+        await self._held.close()
+        await self._subscriptions.store.close()
         await self.cluster.remove_consumer(self.group)
-        if not self._shared:
-            await self.cluster.close()
 
     async def _join(self) -> None:
-        await self._kept.open()
-        for topic in self._pullers.keys() - {self._retry_topic}:
+        await self._subscriptions.store.open()
+        for topic in self._subscriptions.topics.keys() - {self._retry_topic}:
             try:
                 await self.cluster.route(topic)
             except NoRoute as err:
@@ -202,27 +158,21 @@ class PushConsumer:
         options = self.options
         self._tasks = [
             asyncio.create_task(self._rebalancing.run()),
-            asyncio.create_task(_forever(options.persist_interval, self._holding.persist_all)),
+            asyncio.create_task(_forever(options.persist_interval, self._subscriptions.keep)),
         ]
         if not options.orderly:
             self._tasks.append(asyncio.create_task(_forever(options.consume_timeout, self._look_for_overdue)))
         elif not options.broadcasting:
-            renewal = _forever(options.lock_interval, self._holding.renew_locks, first=_FIRST_RENEWAL)
+            renewal = _forever(options.lock_interval, self._held.renew_locks, first=_FIRST_RENEWAL)
             self._tasks.append(asyncio.create_task(renewal))
 
     def _describe(self) -> ConsumerData:
-        model = "BROADCASTING" if self.options.broadcasting else "CLUSTERING"
-        return ConsumerData(self.group, "CONSUME_PASSIVELY", model, self.options.start.value, self._wanted)
+        return self._subscriptions.describe("CONSUME_PASSIVELY", self.options)
 
     async def _look_for_overdue(self) -> None:
         now = asyncio.get_running_loop().time()
-        for queue, held in list(self._holding.held.items()):
-            await self._processing.look_for_overdue(queue, held.process, now)
-
-
-def _filter(expression: str) -> tuple[list[str], str | None]:
-    """Tags, or a SQL92 expression."""
-    return ([], str(expression)) if isinstance(expression, Sql) else (tags_of(expression), None)
+        for process in list(self._subscriptions.queues.values()):
+            await self._processing.look_for_overdue(process, now)
 
 
 async def _forever(
