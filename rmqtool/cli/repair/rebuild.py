@@ -61,7 +61,8 @@ def rebuild(
     not write a file that is in order.
 
     timer makes wheel, log and checkpoint of the timer of 5.x anew: every message of its queue waits again whose time
-    was still to come, by config/timercheck.
+    was still to come, by config/timercheck. Where that says nothing, the files are removed, and a broker reads the
+    queue from its beginning.
 
     compaction makes the damaged logs of compacted topics anew, of every intact message that they or the commit log
     have. A queue in order is left as it is.
