@@ -13,7 +13,7 @@ from formats.remoting.shapes import MessageQueue
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
-from rmqtool.client.pulling.pull import Pulled, Puller
+from rmqtool.client.consumer.puller import Pulled, Puller
 
 _MADE_AGAIN = "the topic was made again since then, or its broker has another store"
 

@@ -1,4 +1,4 @@
-"""Handing messages to a listener in the order of their queue (impl.consumer.ConsumeMessageOrderlyService)."""
+"""Handing messages to a listener: many at a time, or in the order of their queue."""
 
 import asyncio
 import logging
@@ -6,23 +6,106 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consuming.process_queue import ProcessQueue
-from rmqtool.client.listening.calls import Calls, Failed
-from rmqtool.client.listening.options import Ordered, PushOptions, Said, Suspend
-from rmqtool.client.pulling.pull import Received
+from rmqtool.client.consumer.listener import Calls, Failed, Workers
+from rmqtool.client.consumer.options import Later, Ordered, PushOptions, Said, Suspend
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.received import Received
 from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
+_OVERDUE_LEVEL = 3  # delay level of what a listener has had for too long
+
+GiveBack = Callable[[Received, int], Awaitable[None]]
+_Task = tuple[ProcessQueue, list[Received]]
+
+
+class Processing:
+    """Workers that call a listener.
+
+    Args:
+        give_back: sends a message back, to come again after a delay level; None where what fails is gone.
+    """
+
+    def __init__(self, calls: Calls, options: PushOptions, give_back: GiveBack | None) -> None:
+        self._calls, self._options, self._give_back = calls, options, give_back
+        self._workers: Workers[_Task] = Workers(options.concurrency, self._consume)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._workers.start()
+
+    async def stop(self, wait: float) -> None:
+        """Begin nothing more, and wait for what has begun. What is not at its end then counts as not consumed."""
+        await self._workers.stop(wait)
+
+    def submit(self, process: ProcessQueue, messages: Sequence[Received]) -> None:
+        """Messages to consume, in batches."""
+        for at in range(0, len(messages), self._options.batch):
+            self._workers.submit((process, list(messages[at : at + self._options.batch])))
+
+    async def leave(self, _process: ProcessQueue, _wait: float) -> bool:
+        """A queue is given up: what is still worked on comes again where it goes to."""
+        return True
+
+    async def look_for_overdue(self, process: ProcessQueue, now: float) -> None:
+        """Send back what a listener has had for too long, so that one message does not hold up a queue for ever."""
+        for message in process.overdue(now, self._options.consume_timeout):
+            try:
+                await self._fail(message, _OVERDUE_LEVEL)
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: consumed for too long, and not sent back: %s", message.message_id, err)
+                return
+            self._finish(process, [message])
+
+    async def _fail(self, message: Received, level: int) -> None:
+        if self._give_back is None:
+            log.warning("%s: not consumed; it does not come again where every member has its own", message.message_id)
+        else:
+            await self._give_back(message, level)
+
+    async def _consume(self, task: _Task) -> None:
+        process, messages = task
+        if not _counts(process):
+            return
+        process.started(messages, asyncio.get_running_loop().time())
+        process.consumed_at = time.time_ns() // 1_000_000
+        said = await self._calls.call(messages)
+        later = said if said is None or isinstance(said, Later) else Later()
+        kept = []
+        for message in messages[max(later.first, 0) :] if later is not None else []:
+            if not _counts(process):
+                return
+            if message in process:  # else it took too long, and has been sent back
+                try:
+                    await self._fail(message, later.level if later is not None else 0)
+                except (ClientError, RemotingError) as err:
+                    log.warning("%s: not sent back, tried again here: %s", message.message_id, err)
+                    kept.append(replace(message, retried=message.retried + 1))
+        again = {message.queue_offset for message in kept}
+        done = [message for message in messages if message.queue_offset not in again] if kept else messages
+        self._finish(process, done)
+        if kept:
+            process.returned(kept)
+            asyncio.get_running_loop().call_later(self._options.retry_pause, self.submit, process, kept)
+
+    def _finish(self, process: ProcessQueue, messages: list[Received]) -> None:
+        offset = process.remove(messages)
+        if offset is not None and _counts(process):
+            process.advance(offset)
+
+
+def _counts(process: ProcessQueue) -> bool:
+    """Whether the queue is still this client's; that may change at each await."""
+    return not process.dropped
+
+
 _LOOK = 0.1  # s between two looks whether a lock is there again
 _PAUSES = 0.01, 30.0  # s, the least and the most
 _AFTER_MISTAKE = 1.0  # s
-_ENDLESS = (1 << 31) - 1
 
 Dead = Callable[[Received], Awaitable[None]]
-Done = Callable[[MessageQueue, int], None]
 
 
 class OrderlyProcessing:
@@ -30,12 +113,10 @@ class OrderlyProcessing:
 
     Args:
         dead: sends a message that has failed too often to the dead letters; None where it is gone.
-        done: told how far a queue is consumed.
     """
 
-    def __init__(self, calls: Calls, options: PushOptions, dead: Dead | None, done: Done) -> None:
-        self._calls, self._options, self._dead, self._done = calls, options, dead, done
-        self._most = _ENDLESS if options.max_tries < 0 else options.max_tries
+    def __init__(self, calls: Calls, options: PushOptions, dead: Dead | None) -> None:
+        self._calls, self._options, self._dead = calls, options, dead
         self._turns = asyncio.Semaphore(options.concurrency)
         self._chains: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._calling: dict[ProcessQueue, asyncio.Lock] = {}
@@ -60,11 +141,11 @@ class OrderlyProcessing:
                 chain.cancel()
             await asyncio.gather(*chains, return_exceptions=True)
 
-    def submit(self, queue: MessageQueue, process: ProcessQueue, _messages: Sequence[Received]) -> None:
+    def submit(self, process: ProcessQueue, _messages: Sequence[Received]) -> None:
         """There are messages to consume."""
         if process not in self._chains and not self._stopping:
-            chain = self._chains[process] = asyncio.create_task(self._chain(queue, process))
-            chain.add_done_callback(lambda _: self._ended(queue, process))
+            chain = self._chains[process] = asyncio.create_task(self._chain(process))
+            chain.add_done_callback(lambda _: self._ended(process))
 
     async def leave(self, process: ProcessQueue, wait: float) -> bool:
         """Begin no call more for a queue; whether the one that runs has ended within ``wait`` seconds."""
@@ -78,27 +159,27 @@ class OrderlyProcessing:
         except TimeoutError:
             return False
 
-    async def look_for_overdue(self, queue: MessageQueue, process: ProcessQueue, now: float) -> None:
+    async def look_for_overdue(self, process: ProcessQueue, now: float) -> None:
         """A listener that consumes in order has all the time that it wants."""
 
     def _calls_now(self, process: ProcessQueue) -> bool:
         calling = self._calling.get(process)
         return calling is not None and calling.locked()
 
-    def _ended(self, queue: MessageQueue, process: ProcessQueue) -> None:
+    def _ended(self, process: ProcessQueue) -> None:
         chain = self._chains.pop(process)
         self._calling.pop(process, None)
         if chain.cancelled():
             return
         if chain.exception() is not None:  # a mistake of ours; it must not run in circles
-            log.error("%s: consumption in order failed", queue, exc_info=chain.exception())
-            asyncio.get_running_loop().call_later(_AFTER_MISTAKE, self._begin_again, queue, process)
+            log.error("%s: consumption in order failed", process.queue, exc_info=chain.exception())
+            asyncio.get_running_loop().call_later(_AFTER_MISTAKE, self._begin_again, process)
         else:
-            self._begin_again(queue, process)
+            self._begin_again(process)
 
-    def _begin_again(self, queue: MessageQueue, process: ProcessQueue) -> None:
+    def _begin_again(self, process: ProcessQueue) -> None:
         if self._goes_on(process) and process.waiting:  # it came when the chain was just at its end
-            self.submit(queue, process, [])
+            self.submit(process, [])
 
     def _goes_on(self, process: ProcessQueue) -> bool:
         return not (self._stopping or process.leaving or process.dropped)
@@ -106,7 +187,7 @@ class OrderlyProcessing:
     def _may_call(self, process: ProcessQueue) -> bool:
         return self._options.broadcasting or process.locked(asyncio.get_running_loop().time())
 
-    async def _chain(self, queue: MessageQueue, process: ProcessQueue) -> None:
+    async def _chain(self, process: ProcessQueue) -> None:
         calling = self._calling[process] = asyncio.Lock()
         while self._goes_on(process):
             if not self._may_call(process):
@@ -120,21 +201,19 @@ class OrderlyProcessing:
                     return
                 process.consumed_at = time.time_ns() // 1_000_000
                 try:
-                    pause = await self._settle(queue, process, messages, await self._calls.call(messages))
+                    pause = await self._settle(process, messages, await self._calls.call(messages))
                 except BaseException:
                     process.put_back(messages)
                     raise
             if pause:
                 await asyncio.sleep(pause)
 
-    async def _settle(
-        self, queue: MessageQueue, process: ProcessQueue, messages: list[Received], said: Said | Failed
-    ) -> float:
+    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | Failed) -> float:
         """Act upon what the listener said; seconds until the next call."""
         auto = self._options.auto_commit
         if said is None or isinstance(said, Ordered):
             if auto or said is Ordered.COMMIT:
-                self._commit(queue, process)
+                self._commit(process)
             elif said is Ordered.ROLLBACK:
                 process.put_back(process.taken)
                 return self._pause(None)
@@ -144,14 +223,14 @@ class OrderlyProcessing:
             process.put_back(again)
             return self._pause(said.pause if isinstance(said, Suspend) else None)
         if auto:
-            self._commit(queue, process)
+            self._commit(process)
         return 0.0
 
     async def _again(self, process: ProcessQueue, messages: list[Received]) -> list[Received]:
         """Those that the listener gets again; the others have failed too often, and are dead letters now."""
         again, dead = [], []
         for message in messages:
-            if message.reconsume_times < self._most or not await self._is_dead(message):
+            if message.reconsume_times < self._options.tries or not await self._is_dead(message):
                 again.append(replace(message, retried=message.retried + 1))
             else:
                 dead.append(message)
@@ -170,10 +249,10 @@ class OrderlyProcessing:
             return False
         return True
 
-    def _commit(self, queue: MessageQueue, process: ProcessQueue) -> None:
+    def _commit(self, process: ProcessQueue) -> None:
         offset = process.settle()
         if offset is not None and not process.dropped:
-            self._done(queue, offset)
+            process.consumed = offset
 
     def _pause(self, wanted: float | None) -> float:
         least, most = _PAUSES

@@ -11,11 +11,11 @@ from formats.primitives import COMPRESSED, COMPRESSION_MASK
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
 from formats.topics import AUTO_CREATE, RETRY_PREFIX
+from rmqtool.client.cluster.answers import SEND_STATUSES
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.namespaces import with_namespace
-from rmqtool.client.producing.message import STATUSES
-from rmqtool.client.pulling.pull import Received
+from rmqtool.client.consumer.received import Received
 from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class SendBack:
             except (ClientError, RemotingError) as err:
                 last = err
                 continue
-            if response.code in STATUSES:
+            if response.code in SEND_STATUSES:
                 return
             last = BrokerError(response, address)
         raise last

@@ -1,4 +1,4 @@
-"""How a push consumer works, and what listeners say (client.consumer.DefaultMQPushConsumer)."""
+"""How consumers work, and what listeners say (client.consumer.DefaultMQPushConsumer, DefaultLitePullConsumer)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,10 +6,43 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rmqtool.client.listening.hooks import ConsumeHook
-from rmqtool.client.pulling.pull import Received
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.consumer.received import Received
 from rmqtool.rules.rebalance import Strategy, averagely, averagely_by_circle
 
+
+@dataclass(kw_only=True)
+class Consumption:
+    """Messages that a listener has at a time (ConsumeMessageContext).
+
+    Attributes:
+        began: ms since the epoch.
+        took: ms, once the listener has returned.
+        success: they need not come again.
+        outcome: SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED (ConsumeReturnType).
+    """
+
+    group: str
+    queue: MessageQueue
+    messages: Sequence[Received]
+    began: int = 0
+    took: int = 0
+    success: bool = False
+    outcome: str = "FAILED"
+    more: dict[object, Any] = field(default_factory=dict)  # for the hooks
+
+
+class ConsumeHook:
+    """Sees what listeners get, and what they make of it (ConsumeMessageHook)."""
+
+    def before(self, consumption: Consumption) -> None:
+        """The listener is about to get them."""
+
+    def after(self, consumption: Consumption) -> None:
+        """It has returned."""
+
+
+_MOST_TRIES, _ENDLESS = 16, (1 << 31) - 1
 POP_DELAYS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds, as the Java client has them (popDelayLevel)."""
 STRATEGY_NAMES: dict[Strategy, str] = {averagely: "AVG", averagely_by_circle: "AVG_BY_CIRCLE"}
@@ -179,6 +212,13 @@ class PushOptions:
     hooks: Sequence[ConsumeHook] = ()
     made_again: Callable[[Exception], None] | None = None
 
+    @property
+    def tries(self) -> int:
+        """How often a message comes again before it is a dead letter."""
+        if self.max_tries >= 0:
+            return self.max_tries
+        return _ENDLESS if self.orderly else _MOST_TRIES
+
     def __post_init__(self) -> None:
         ranges = {"batch": 1024, "concurrency": 1000, "pull_batch": 1024, "pop_batch": 32}
         for name, most in ranges.items():
@@ -197,3 +237,42 @@ class PushOptions:
             raise ValueError(
                 "strategy: without client_rebalance one that brokers know, averagely or averagely_by_circle"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollOptions:
+    """Settings of a consumer that polls, with the defaults of the Java client.
+
+    Attributes:
+        broadcasting: every member of the group gets all messages, and keeps its offsets in a file.
+        start: where a new group begins.
+        start_time: for ``From.TIMESTAMP``: of messages stored from then on, in ms; by default 30 minutes ago.
+        strategy: how queues are shared; all members of a group must have the same.
+        auto_commit: what was polled is committed by the polls behind it.
+        commit_interval: seconds between two such commits, 1 or more.
+        batch: most messages of one poll.
+        ahead: answers of brokers that may wait for polls, of all queues together.
+        hold: seconds that brokers may hold a pull without messages.
+        rebalance_interval: seconds between two looks at who is in the group.
+        local_offsets: as :class:`rmqtool.client.PushOptions` has it.
+    """
+
+    broadcasting: bool = False
+    start: From = From.LAST
+    start_time: int | None = None
+    strategy: Strategy = field(default=averagely)
+    auto_commit: bool = True
+    commit_interval: float = 5.0
+    batch: int = 10
+    ahead: int = 16
+    hold: float = 20.0
+    rebalance_interval: float = 20.0
+    local_offsets: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= 1024:
+            raise ValueError(f"batch {self.batch}: 1 to 1024")
+        if self.ahead < 1:
+            raise ValueError(f"ahead {self.ahead}: 1 or more")
+        if self.commit_interval < 1 or self.rebalance_interval <= 0:
+            raise ValueError("commit_interval: 1 s or more; rebalance_interval: more than 0 s")

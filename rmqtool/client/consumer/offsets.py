@@ -1,18 +1,77 @@
-"""Offsets that a broadcasting consumer keeps in a file of its own (client.consumer.store.LocalFileOffsetStore)."""
+"""Where a group is in its queues: at brokers, and in a file of its own (client.consumer.store)."""
 
 import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from formats.errors import FormatError
 from formats.remoting.shapes import MessageQueue
+from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consumer.options import From
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName, build, parse
 
 log = logging.getLogger(__name__)
+
+_HALF_AN_HOUR = 30 * 60 * 1000  # ms
+
+
+async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
+    """The offset; that of the first message is 0, and a broker that has it no more says then where to go on.
+
+    Nobody is asked for that, as in Java: brokers with ACL 2.0 answer only those who have more rights than to consume.
+
+    Args:
+        start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
+
+    Raises:
+        NoRoute, RemotingError, BrokerError: it cannot be told.
+    """
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start == From.FIRST or (start == From.LAST and is_retry):
+        return 0
+    if start == From.LAST or is_retry:
+        return await puller.end(queue)
+    return await puller.offset_at(queue, began - _HALF_AN_HOUR if start_time is None else start_time)
+
+
+class RemoteOffsets:
+    """Each queue's broker has its offset.
+
+    Args:
+        puller: gives what asks for the offsets of a topic.
+    """
+
+    def __init__(self, puller: Callable[[str], Puller]) -> None:
+        self._puller = puller
+
+    async def open(self) -> None:
+        """Nothing is needed."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None where it never was.
+
+        Raises:
+            ClientError, RemotingError: it cannot be told.
+        """
+        return await self._puller(queue.topic).committed(queue)
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Have brokers keep them; what fails is tried again with the next ones."""
+        for queue, offset in offsets.items():
+            try:
+                await self._puller(queue.topic).commit(queue, offset)
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
+
+    async def close(self) -> None:
+        """Nothing is needed."""
+
 
 _MOST_BYTES = 64 << 20
 DEFAULT_FOLDER = Path("~/.rocketmq_offsets")

@@ -4,15 +4,17 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from rmqtool.client.listening.options import FlowLimits
-from rmqtool.client.pulling.pull import Received
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.consumer.options import FlowLimits
+from rmqtool.client.consumer.received import Received
+from rmqtool.client.consumer.subscriptions import Assigned
 
 _MOST_OVERDUE = 16  # of one look
 LOCK_LIFE = 30.0  # s after which a client does not rely on a lock that was not renewed; brokers keep it for 60
 
 
-class ProcessQueue:
-    """What was pulled and is not consumed yet, in the order of queue offsets.
+class ProcessQueue(Assigned):
+    """A queue of a push consumer: what was pulled and is not consumed yet, in the order of queue offsets.
 
     Attributes:
         dropped: the queue is another consumer's now: nothing that is still worked on counts.
@@ -23,7 +25,8 @@ class ProcessQueue:
         pulled_at, consumed_at, lock_time: when that happened last, in ms since 1970; 0 is never.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: MessageQueue, offset: int = 0) -> None:
+        super().__init__(queue, offset)
         self.dropped = self.leaving = False
         self.size = 0
         self.locked_at: float | None = None
@@ -80,6 +83,10 @@ class ProcessQueue:
                 self.size -= len(record.body)
         return next(iter(self._held), self._end)
 
+    def advance(self, offset: int) -> None:
+        """All before an offset is consumed. Only forwards: a call that began earlier may end later."""
+        self.consumed = max(offset, self.consumed or 0)
+
     def full(self, limits: FlowLimits, *, ordered: bool = False) -> bool:
         """Whether to wait before more is pulled; where messages are consumed in order, their span says nothing."""
         if not self._held:
@@ -97,6 +104,13 @@ class ProcessQueue:
                 break
             found.append(message)
         return found
+
+    @property
+    def position(self) -> int:
+        """The next offset to consume."""
+        if self.consumed is not None:
+            return self.consumed
+        return next(iter(self._held)) if self._held else self.offset
 
     def span(self) -> tuple[int, int]:
         """The first and the last offset that waits; zeros where none does."""
