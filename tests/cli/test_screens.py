@@ -1,4 +1,4 @@
-"""Golden screens at three sizes, of which the usual run records one: situations that lose messages, and the commands that are used most."""
+"""Golden screens: what loses messages, and what is used most. The usual run records one size of three."""
 
 import re
 
