@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.cli.form.text import cell_text
+from rmqtool.cli.render.text import cell_text
 from rmqtool.errors import RmqError
 from rmqtool.server.broker.context import counts
 from rmqtool.server.metrics.figures import Figures, GroupFigures
