@@ -41,6 +41,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+_QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
+_QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is quick: neither Spark, nor a judge of interop, nor what is marked as slow."""
+    here = Path(__file__).parent
+    for item in items:
+        parts = item.path.relative_to(here).parts
+        inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
+        if inside and not any(map(item.get_closest_marker, ("slow", "spark", "interop"))):
+            item.add_marker(pytest.mark.quick)
+
+
 @pytest.fixture(autouse=True)
 def _no_lock_stays() -> Iterator[None]:
     """A store that a test leaves open, as a killed process does, keeps none of the few watches that a user may have."""

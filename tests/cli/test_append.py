@@ -14,6 +14,8 @@ from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
+pytestmark = pytest.mark.slow
+
 PLACED = {"queueOffset", "physicalOffset", "offsetMsgId", "storeTimestamp", "storeSize"}
 POINTER = {"preparedTransactionOffset"}  # to the half message, which lies elsewhere now; tests/analytics/test_import.py
 

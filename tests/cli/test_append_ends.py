@@ -16,6 +16,8 @@ from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 

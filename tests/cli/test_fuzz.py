@@ -19,6 +19,8 @@ from tests.amounts import some
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("RMQTOOL_FUZZ_EXAMPLES", some("6", "20")))
 MOST_SECONDS = 20  # of one command; none takes one even on a busy machine
 CASES = ("crash", "broker")

@@ -12,7 +12,7 @@ from tests.cli.screens import ALL, SITUATIONS, SIZES, path_of, recorded
 SENTENCES = ("check", "explain", "recover", "wrong", "group-lag", "topic-list")
 _SHOWN = [(name, columns) for name in ALL for columns, _rows in SIZES]
 _RECORDED = some(SIZES[:1], SIZES)
-pytestmark = pytest.mark.xdist_group("screens")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("screens")]
 
 
 @pytest.fixture(scope="session")
