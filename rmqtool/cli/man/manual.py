@@ -39,6 +39,7 @@ class Topic(StrEnum):
     promises = "promises"
     formats = "formats"
     developing = "developing"
+    glossary = "glossary"
 
 
 @command("manual", "rmqtool manual emergencies")
