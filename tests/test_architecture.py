@@ -247,7 +247,7 @@ OTHER_FILES = {
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.startup.failing": "the standard streams",
-    "rmqtool.client.consuming.offsets.local": "the offsets of a broadcasting consumer",
+    "rmqtool.client.consumer.offsets": "the offsets of a broadcasting consumer",
     "rmqtool.cli.live.copying.journal": "what a replay has sent",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
     "rmqtool.cli.framework.ending": "the pipe that ends a pause",

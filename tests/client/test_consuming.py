@@ -191,9 +191,9 @@ def test_a_slow_listener_stops_the_pulls_and_a_listener_that_hangs_does_not_hold
         )  # fmt: skip
         async with PushConsumer(served.namesrv, "slow", {"Slow": "*"}, listen, options) as consumer:
             await hung.wait()
-            held = consumer._holding.held
-            await until(lambda: sum(len(one.process) for one in held.values()) >= 4 * 7)
-            assert max(len(one.process) for one in held.values()) <= 6 + 4
+            held = consumer._subscriptions.queues
+            await until(lambda: sum(len(one) for one in held.values()) >= 4 * 7)
+            assert max(len(one) for one in held.values()) <= 6 + 4
             gate.set()
             await until(lambda: set(got) >= set(range(1, 120)))
             # its queue's offset is behind it once it has been sent back

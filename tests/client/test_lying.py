@@ -15,9 +15,9 @@ from rmqtool.client import ClientOptions, From, MessageQueue, PullConsumer, Push
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consumer import pull as pull_consumer
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
-from rmqtool.client.pulling import consumer as pull_consumer
-from rmqtool.client.pulling.pull import Puller
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, RemotingError
 from rmqtool.testing import TestBroker, broker

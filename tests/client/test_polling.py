@@ -12,7 +12,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.typed import read_body
 from rmqtool.client import From, LitePullConsumer, MessageQueue, PollOptions, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.consuming.rebalancing import Rebalancing
+from rmqtool.client.consumer.assignment import Rebalancing
 from rmqtool.client.sync import LitePullConsumer as SyncLitePullConsumer
 from rmqtool.testing import TestBroker, broker
 from tests.client.peers import run

@@ -15,8 +15,9 @@ from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer
-from rmqtool.client.pulling.consumer import PullConsumer
-from rmqtool.client.pulling.pull import LOOKING, Puller, Received
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group

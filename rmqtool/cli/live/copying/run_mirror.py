@@ -20,11 +20,12 @@ from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
+from rmqtool.client.consumer.proof import Last, last_of
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.copying.replay import CannotGoOn
 from rmqtool.client.copying.steps import ORIGIN
-from rmqtool.client.pulling.consumer import PullConsumer
-from rmqtool.client.pulling.proof import Last, last_of
-from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.contract import MIRROR_FIELDS
 from rmqtool.errors import BadValue, Refused
 from rmqtool.progress import stage
