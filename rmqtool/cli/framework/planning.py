@@ -57,7 +57,7 @@ def carry_out(
         Refused: the answer was no.
     """
     planned = None
-    if not consent.yes:
+    if consent.dry_run or not consent.yes:
         planned = plan()
         if consent.dry_run or settled(planned):
             return planned, False
@@ -65,8 +65,6 @@ def carry_out(
         asked = question(planned)
         if asked is not None:
             ask(asked)
-    elif consent.dry_run:
-        return plan(), False
     return do(planned), True
 
 

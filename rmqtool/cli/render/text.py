@@ -142,7 +142,7 @@ def _with_whole_commands(text: str) -> str:
 
 
 def _end_of_command(words: list[str], at: int) -> int:
-    """The place behind a command that begins at a word: its name, its options, and arguments that no sentence has."""
+    """The place behind a command that begins at a word: its name, its options, paths, and parts of a store."""
     from rmqtool.cli.commands import find_command, options_of, words_of
 
     command = find_command([word.rstrip(_ENDS) for word in words[at + 1 : at + 3]])
@@ -156,7 +156,7 @@ def _end_of_command(words: list[str], at: int) -> int:
             stop = 1 + next((n for n in range(stop, len(words)) if words[n].rstrip(_ENDS)[-1:] == "'"), stop)
         elif f"{word}=" in options:
             stop += 2
-        elif word in options or word in parts or "/" in word or word.isupper():
+        elif word in options or word in parts or "/" in word:
             stop += 1
         else:
             break
