@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from formats.config.json import Key, Value, dumps, loads, locate
 from formats.config.kinds import LONG, Kind, Unfit, describe
+from formats.config.write import dumps
 from formats.errors import BadText
+from formats.fastjson.read import loads, locate
+from formats.fastjson.values import Key, Value
 from formats.versions import V4_9, V5_3, VERSIONS, Version
 
 
@@ -116,7 +118,7 @@ class ConfigFile(Bean):
     """A whole file."""
 
     SINCE: ClassVar[Version] = V4_9  # the first version that has the file
-    COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.json.dumps`
+    COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.write.dumps`
 
     def build(self, version: Version = V4_9) -> bytes:
         """The file as a broker of a version writes it, apart from the order of tables, which is ours.
@@ -150,4 +152,4 @@ def _path(path: list[Key]) -> str:
 
 
 def _step(key: Key) -> str:
-    return dumps(key).decode("utf-8", "backslashreplace")
+    return dumps(key if isinstance(key, int) else str(key)).decode("utf-8", "backslashreplace")

@@ -34,9 +34,9 @@ from formats.config.groups import (
     SubscriptionGroup,
     SubscriptionGroups,
 )
-from formats.config.json import Key, Value
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
 from formats.config.tiered import TieredMetadata
+from formats.fastjson.values import Key, Value
 from formats.topics import LMQ_PREFIX
 from formats.versions import V5_3, Version
 

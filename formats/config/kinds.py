@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from formats.config.json import Inline, Key, Real, Value
+from formats.fastjson.values import Inline, Key, Real, Value
 from formats.versions import Version
 
 
@@ -49,7 +49,7 @@ class Whole(Kind):
         self.bits = bits
         self.least = -(1 << bits - 1)
 
-    def read(self, raw: Value) -> int:
+    def read(self, raw: Value | Key) -> int:
         number = raw
         if isinstance(raw, str):
             number = int(raw) if re.fullmatch(r"-?[0-9]{1,40}", raw) else None
@@ -178,7 +178,7 @@ class Numbered(Table):
 INT, LONG, FLAG, TEXT = Whole(32), Whole(64), Flag(), Text()
 
 
-def describe(raw: Value) -> str:
+def describe(raw: Value | Key) -> str:
     """What a value is, for a message."""
     if raw is None:
         return "null"

@@ -9,9 +9,10 @@ from dataclasses import fields
 from typing import Any
 
 from formats.config.beans import ConfigFile, Nested
-from formats.config.json import Key, Value, loads_prefix, loads_torn
 from formats.config.kinds import Kind, Table, Unfit
 from formats.errors import BadText
+from formats.fastjson.read import loads_prefix, loads_torn
+from formats.fastjson.values import Key, Value
 
 _ENTRY = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+)"\s*+:\s*+(?=\{)')
 _NOISE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
@@ -103,9 +104,9 @@ def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Ke
     return kept
 
 
-def _plain(value: Value) -> bool:
+def _plain(value: Value | Key) -> bool:
     """Whether all names and texts could be a broker's: within quotes the dialect lets any noise pass."""
-    pending: list[Value] = [value]
+    pending: list[Value | Key] = [value]
     seen: set[int] = set()  # references let an object occur many times, in a damaged file within itself
     while pending:
         item = pending.pop()

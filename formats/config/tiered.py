@@ -13,8 +13,8 @@ from hashlib import md5
 from typing import ClassVar
 
 from formats.config.beans import Bean, ConfigFile, Nested, member
-from formats.config.json import Key, Value
 from formats.config.kinds import INT, LONG, TEXT, Numbered, Table
+from formats.fastjson.values import Key, Value
 from formats.versions import V5_3, Version
 
 COMMIT_LOG, CONSUME_QUEUE, INDEX = 0, 1, 2  # types of segments

@@ -2,26 +2,17 @@
 
 Layout after ``com.alibaba.fastjson.serializer`` (1.2.69 and 1.2.83; ``MapSerializer``, ``ListSerializer``,
 ``CollectionCodec``, ``SerialContext``): one TAB per level, ``\\n``, no space after ``:``, no newline at the end.
-Entries with an integer key stay on the line, entries with a text key get their own. The module to import is
-``formats.config.json``, which reads as well.
+Entries with an integer key stay on the line, entries with a text key get their own.
 """
 
 import math
 import re
 from decimal import Decimal
-from typing import TypeAlias
 
-Key: TypeAlias = str | int
-"""Key of an object: ``int`` when it stands bare in the file, ``str`` when it is quoted or an identifier."""
-
-Value: TypeAlias = "bool | int | float | str | list[Value] | dict[Key, Value] | None"
-"""What a file can hold. Lists that were written on one line are `Inline`, numbers with a point or exponent `Real`."""
+from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real, Value
 
 MAX_DEPTH = 200
 """Objects and lists inside one another; the deepest configuration file of any broker has eight."""
-
-MAX_NUMBER = 600
-"""Characters of a number. Python may be told to refuse integers of more than 640 digits; a long has 20."""
 
 _BROWSER_SAFE = 2**53 - 1  # larger integers lose digits in a browser, so that mode quotes them
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
@@ -30,28 +21,6 @@ _STANDARD = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-
 _BROWSER = re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e\udc80-\udcff]')
 _REFERENCE = re.compile('["\\\\\ud800-\udc7f\udd00-\udfff]')  # in a path fastjson leaves everything else as it is
 _SPECIAL = re.compile(r"[^0-9A-Za-z\u0081-\U0010ffff]")
-
-
-class Inline(list[Value]):
-    """A list that is written on one line: a Java array of primitives, an array of strings, or a set."""
-
-
-class Real(float):
-    """A number with a point or an exponent, together with the characters it was written with.
-
-    It compares and computes as the nearest double; writing it gives the same characters again.
-    """
-
-    __slots__ = ("text",)
-    text: str
-
-    def __new__(cls, text: str) -> "Real":
-        self = super().__new__(cls, text)
-        self.text = text
-        return self
-
-    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]  # float's own has a float
-        return (self.text,)
 
 
 def dumps(value: Value, *, compact: bool = False) -> bytes:
@@ -166,7 +135,7 @@ class _Writer:
         steps: list[str] = []
         while first is not None:
             key = first.key
-            steps.append(f"[{key}]" if isinstance(key, int) else "." + _escaped_step(key))
+            steps.append(f"[{key}]" if isinstance(key, int) else "." + _escaped_step(str(key)))
             first = first.outer
         return "$" + "".join(reversed(steps))
 

@@ -6,9 +6,11 @@ from functools import lru_cache
 from typing import Any, cast
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.fastjson.read import loads_plain
+from formats.fastjson.values import Value
 from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
 from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
-from formats.remoting.dialect import Value, dumps, loads_plain, quoted
+from formats.remoting.dialect import dumps, quoted
 
 Fields = dict[str, str]
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.fastjson.read import BODY, loads
+from formats.fastjson.values import Key, Value
 from formats.message.bodies import decompress
 from formats.primitives import COMPRESSED
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import MAX_FRAME
-from formats.remoting.dialect import Key, Value, dumps, loads
+from formats.remoting.dialect import dumps
 from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
 from formats.remoting.typed import from_json, to_json
 
@@ -110,7 +112,7 @@ class _Reader:
     def json(self) -> Value:
         start = self.at + _INT.size
         try:
-            return loads(self.text())
+            return loads(self.text(), BODY)
         except BadText as err:
             raise BadText(start + err.at, err.reason) from None
 
@@ -128,7 +130,7 @@ class _Reader:
         topic = TopicConfig(parts[0], reads, writes, perm, parts[4])
         # blanks inside the attributes are theirs
         if attributes := " ".join(parts[_FIELDS:]).strip():
-            value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode())}
+            value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode(), BODY)}
             topic.attributes = from_json(TopicConfig, value).attributes
         return topic
 

@@ -16,7 +16,9 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from formats.errors import BadText
-from formats.remoting.dialect import Key, ObjectKey, Value, dumps, loads
+from formats.fastjson.read import BODY, loads
+from formats.fastjson.values import Key, ObjectKey, Value
+from formats.remoting.dialect import dumps
 
 Int = Annotated[int, 32]
 Long = Annotated[int, 64]
@@ -88,7 +90,7 @@ def from_json(declared: type[T], value: Value, strict: bool = False) -> T:
 
     Args:
         declared: the dataclass.
-        value: what `dialect.loads` gave.
+        value: what `formats.fastjson.read.loads` gave.
         strict: refuse members that are not declared; they are passed over otherwise, as in Java.
 
     Raises:
@@ -132,9 +134,9 @@ def read_body(declared: type[T], body: bytes, strict: bool = False) -> T:
     """A declaration's object from a body.
 
     Raises:
-        BadText: as `dialect.loads` and `from_json`.
+        BadText: as `formats.fastjson.read.loads` and `from_json`.
     """
-    return from_json(declared, loads(body), strict)
+    return from_json(declared, loads(body, BODY), strict)
 
 
 def _reader(kind: Any) -> _Read:

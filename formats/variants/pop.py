@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from formats.config.beans import Bean, member
-from formats.config.json import dumps
 from formats.config.kinds import INT, LONG, TEXT, Items, Whole
+from formats.config.write import dumps
 from formats.versions import V5_3
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one

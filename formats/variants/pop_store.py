@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from formats.config.beans import Bean, member
-from formats.config.json import dumps
 from formats.config.kinds import FLAG, INT, LONG, TEXT
+from formats.config.write import dumps
 from formats.errors import BadLength, BadText
 from formats.layouts.derived import POP_KEY_HEAD, POP_KEY_TAIL
 from formats.versions import V5_3

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from formats.config.json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
+from formats.config.write import dumps
 from formats.errors import BadText
+from formats.fastjson.read import FILE, loads, loads_prefix, locate
+from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
 from tests.amounts import every
 from tests.formats.config_json_samples import COMPACT, GOLDEN, PRETTY, named
 
@@ -256,9 +258,9 @@ REFUSED: list[tuple[bytes, int, str]] = [
     (b"[" + b"9" * (MAX_NUMBER + 1) + b"]", 1, "a number of 601 characters"),
     (b"{" + b"9" * 10**5 + b":1}", 1, "a number of 100000 characters"),
     (b"1." + b"9" * 10**5, 0, "a number of 100002 characters"),
-    (b"[" * (MAX_DEPTH + 1), MAX_DEPTH, "nested deeper"),
-    (b"[" * 10**5, MAX_DEPTH, "nested deeper"),
-    (b'{"a":' * 10**5, 5 * MAX_DEPTH, "nested deeper"),
+    (b"[" * (FILE.depth + 1), FILE.depth, "nested deeper"),
+    (b"[" * 10**5, FILE.depth, "nested deeper"),
+    (b'{"a":' * 10**5, 5 * FILE.depth, "nested deeper"),
 ]
 
 
@@ -270,7 +272,7 @@ def test_reading_refuses(raw: bytes, at: int, reason: str) -> None:
 
 
 def test_the_deepest_value_reads_and_is_written() -> None:
-    raw = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    raw = b"[" * FILE.depth + b"]" * FILE.depth
     value = loads(raw)
     assert dumps(value, compact=True) == raw
     with pytest.raises(ValueError, match="nested deeper"):

@@ -6,8 +6,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.config.json import Inline, dumps, loads
+from formats.config.write import dumps
 from formats.errors import BadText
+from formats.fastjson.read import loads
+from formats.fastjson.values import Inline
 from tests.formats.config_json_samples import PRETTY
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from formats.config.files import ConsumerFilters, Topics
-from formats.config.json import Key, dumps, loads
+from formats.config.write import dumps
 from formats.errors import BadText, FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.values import Key
 
 
 @pytest.mark.parametrize(

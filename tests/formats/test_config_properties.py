@@ -13,9 +13,9 @@ from formats.config.files import (
     ConfigFile,
     Topics,
 )
-from formats.config.json import Real
 from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
 from formats.errors import BadText, FormatError
+from formats.fastjson.values import Real
 from formats.versions import V4_9, V5_3
 from tests.formats.config_samples import FILES, model
 

@@ -31,7 +31,7 @@ from formats.config.files import (
     Topics,
     TransactionMetrics,
 )
-from formats.config.json import loads
+from formats.fastjson.read import loads
 from formats.versions import V4_9
 from tests.formats.config_samples import VERSION, check, text
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.read import BODY, loads
 from formats.remoting import registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode, Serializer
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion, TopicConfig
 from formats.remoting.typed import body_of
@@ -78,7 +78,7 @@ def value_of(request: Command, answer: Command) -> Any:
             return sorted((plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
         return value
 
-    body = plain(loads(answer.body)) if answer.body else None
+    body = plain(loads(answer.body, BODY)) if answer.body else None
     remark = answer.remark if answer.remark != _FORGOTTEN else None
     return answer.code, answer.fields or {}, remark, body
 

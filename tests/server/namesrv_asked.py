@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from formats.fastjson.read import BODY, loads
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode, ResponseCode
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
 from formats.remoting.typed import body_of
 from rmqtool.server.namesrv.server import NameServer
@@ -59,4 +59,4 @@ def register(*names: str, counter: int = 1, **more: str) -> Command:
 async def value(peer: Peer, code: RequestCode, data: bytes = b"", **fields: str) -> Any:
     answer = await peer.ask(command(code, data, **fields))
     assert (answer.code, answer.remark) == (OK, None)
-    return loads(answer.body)
+    return loads(answer.body, BODY)

@@ -6,10 +6,10 @@ import zlib
 
 import pytest
 
+from formats.fastjson.read import BODY, loads
 from formats.remoting import frame, registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import ResponseCode, Serializer
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MappingInfo, TopicConfig
 from formats.remoting.typed import body_of
@@ -124,7 +124,7 @@ def test_order_topics_are_told_to_brokers_and_clients() -> None:
         assert (await peer.ask(register("Orders"))).body == b""
         put = command(C.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="Orders", value="lab-a:4")
         assert (await peer.ask(put)).code == OK
-        assert loads((await peer.ask(register("Orders"))).body) == {"table": {"Orders": "lab-a:4"}}
+        assert loads((await peer.ask(register("Orders"))).body, BODY) == {"table": {"Orders": "lab-a:4"}}
         assert "orderTopicConf" not in await value(peer, C.GET_ROUTEINFO_BY_TOPIC, topic="Orders")
         data = b"orderMessageEnable=true\nreturnOrderTopicConfigToBroker=false\nunknown=1\n"
         assert (await peer.ask(command(C.UPDATE_NAMESRV_CONFIG, data))).code == OK
@@ -143,7 +143,7 @@ def test_versions_heartbeats_and_expiry() -> None:
         assert (answer.code, answer.fields, answer.body) == (OK, {"changed": "true"}, b"")
         await peer.ask(register("Orders", heartbeatTimeoutMillis="5000"))
         answer = await peer.ask(asks)
-        assert (answer.fields, loads(answer.body)) == (
+        assert (answer.fields, loads(answer.body, BODY)) == (
             {"changed": "false"},
             {"counter": 1, "stateVersion": 0, "timestamp": version().timestamp},
         )

@@ -11,7 +11,8 @@ from typing import Any
 
 from formats.config.beans import DataVersion
 from formats.config.files import KINDS, TopicConfig, split_key
-from formats.config.json import dumps, loads
+from formats.config.write import dumps
+from formats.fastjson.read import loads
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
 from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change

@@ -7,12 +7,13 @@ import os
 import re
 from collections.abc import Callable
 
+from formats.fastjson.values import Value
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.dialect import Value, dumps
+from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
