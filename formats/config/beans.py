@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from formats.config.kinds import LONG, Kind, Unfit, describe
-from formats.config.write import dumps
 from formats.errors import BadText
+from formats.fastjson.dialects import FILE, Dialect
 from formats.fastjson.read import loads, locate
 from formats.fastjson.values import Key, Value
+from formats.fastjson.write import dumps
 from formats.versions import V4_9, V5_3, VERSIONS, Version
 
 
@@ -118,7 +119,7 @@ class ConfigFile(Bean):
     """A whole file."""
 
     SINCE: ClassVar[Version] = V4_9  # the first version that has the file
-    COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.write.dumps`
+    DIALECT: ClassVar[Dialect] = FILE
 
     def build(self, version: Version = V4_9) -> bytes:
         """The file as a broker of a version writes it, apart from the order of tables, which is ours.
@@ -132,7 +133,7 @@ class ConfigFile(Bean):
         """
         if version not in VERSIONS:
             raise ValueError(f"{version} is not one of {', '.join(map(str, VERSIONS))}")
-        return dumps(self.write(max(version, self.SINCE)), compact=self.COMPACT)
+        return dumps(self.write(max(version, self.SINCE)), self.DIALECT)
 
 
 _declared: dict[type, tuple[tuple[str, str, Kind, Version], ...]] = {}

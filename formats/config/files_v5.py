@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.fastjson.dialects import BROWSER, Dialect
 from formats.versions import V5_3, Version
 
 
@@ -115,7 +116,7 @@ class TimerMetrics(ConfigFile):
     """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
 
     SINCE: ClassVar[Version] = V5_3
-    COMPACT: ClassVar[bool] = True
+    DIALECT: ClassVar[Dialect] = BROWSER
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     counts: Mapping[str, Metric] = member("timingCount", Table(Nested(Metric)), dict)
 
@@ -125,6 +126,6 @@ class TransactionMetrics(ConfigFile):
     """``transactionMetrics``: half messages by topic (``TransactionMetrics``)."""
 
     SINCE: ClassVar[Version] = V5_3
-    COMPACT: ClassVar[bool] = True
+    DIALECT: ClassVar[Dialect] = BROWSER
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     counts: Mapping[str, Metric] = member("transactionCount", Table(Nested(Metric)), dict)

@@ -1,26 +1,25 @@
 """Reading fastjson's JSON: tolerantly, in time that grows with the text, and with the byte at which it stops.
 
-The package says what the two sets of options, `FILE` and `BODY`, accept.
+`formats.fastjson.dialects` says what is accepted in files and in bodies.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from formats.errors import BadText
+from formats.fastjson.dialects import BODY, FILE, Dialect
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
 
 _BOM = b"\xef\xbb\xbf"
 # Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
-_COMMENT = r"/\*(?s:.*?)\*/|//[^\n]*+"
 _STRING = {quote: re.compile(rf"{quote}((?:[^{quote}\\]++|\\.)*+){quote}", re.DOTALL) for quote in "\"'"}
 _ESCAPE = re.compile(
     r"\\(?:u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})"
     r"|[ux](?:(?<=u)([0-9A-Fa-f]{4})|(?<=x)([0-9A-Fa-f]{2}))|(.))",
     re.DOTALL,
 )
-_SINGLE = dict(zip("btnvfFr\"'/\\0", "\b\t\n\v\f\f\r\"'/\\\0", strict=True))
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?[0-9]++")
 _LONG = "-?[0-9]{1,19}+"
@@ -40,62 +39,7 @@ _MOST_REPEATED = 1 << 20  # characters and values that references may stand for 
 _Marks = dict[tuple[int, Key], tuple[int, _Container]]
 
 
-class Options(NamedTuple):
-    """What is accepted.
-
-    Attributes:
-        depth: objects and lists inside one another.
-        blank: what may stand between two tokens.
-        tail: what may stand behind the value.
-        name: a key without quotes.
-        escapes: characters by the one that stands behind a backslash.
-        unpaired: first and last of the surrogates that read as U+FFFD where an escape names one without its other half.
-        bytes: whether bytes that are not UTF-8 are kept, and a byte-order mark is skipped.
-        references: whether ``{"$ref":…}`` becomes the object that it names.
-        object_keys: whether an object may be a key.
-    """
-
-    depth: int
-    blank: re.Pattern[str]
-    tail: re.Pattern[str]
-    name: re.Pattern[str]
-    escapes: Mapping[str, str]
-    unpaired: tuple[str, str]
-    bytes: bool
-    references: bool
-    object_keys: bool
-
-
-FILE = Options(
-    depth=200,  # the deepest configuration file of any broker has eight
-    blank=re.compile(rf"(?:[ \t\r\n\f\b]++|{_COMMENT})*+"),
-    tail=re.compile(rf"(?:[\x00-\x20\x7f]++|{_COMMENT})*+"),  # behind the value fastjson skips any control character
-    name=re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+"),
-    escapes=_SINGLE | dict(zip("1234567", "\1\2\3\4\5\6\7", strict=True)),
-    unpaired=("\udc80", "\udcff"),  # they stand for bytes that are not UTF-8; Java could not write them either
-    bytes=True,
-    references=True,
-    object_keys=False,
-)
-"""Configuration files. Bytes that are not UTF-8 (a 4.9 broker writes in its platform's charset) become U+DC80-U+DCFF,
-Python's ``surrogateescape``, so that writing gives the same bytes again."""
-
-_BLANK = re.compile(r"[ \t\r\n]*+")
-BODY = Options(
-    depth=64,  # the deepest body of any broker has seven
-    blank=_BLANK,
-    tail=_BLANK,
-    name=re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+"),
-    escapes=_SINGLE,
-    unpaired=("\ud800", "\udfff"),
-    bytes=False,
-    references=False,
-    object_keys=True,
-)
-"""Headers and bodies of requests and responses."""
-
-
-def loads(data: bytes, options: Options = FILE, *, cycles: bool = True) -> Value:
+def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value:
     """Read a whole text.
 
     A bare integer key becomes an ``int``, an object that is a key an `ObjectKey`, any other key a ``str``; of equal
@@ -105,7 +49,7 @@ def loads(data: bytes, options: Options = FILE, *, cycles: bool = True) -> Value
 
     Args:
         data: the file, or the body.
-        options: `FILE` or `BODY`.
+        dialect: `FILE` or `BODY`.
         cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
             for far more than the file is long: whoever carries them out would need all of that in memory.
 
@@ -113,9 +57,9 @@ def loads(data: bytes, options: Options = FILE, *, cycles: bool = True) -> Value
         BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
             behind the value the first of them, for a text that ends too early its length.
     """
-    reader = _Reader.of(data, options, cycles=cycles)
+    reader = _Reader.of(data, dialect, cycles=cycles)
     value, end = reader.read()
-    tail = reader.skip(options.tail, end)
+    tail = reader.skip(dialect.tail, end)
     if tail < len(reader.text):
         raise reader.error(tail, "bytes follow the end of the JSON value")
     return value
@@ -216,28 +160,28 @@ def locate(data: bytes, path: Sequence[Key]) -> int:
 
 class _Reader:
     def __init__(
-        self, text: str, options: Options, cycles: bool, marks: _Marks | None = None, base: int = 0, outside: int = 0
+        self, text: str, dialect: Dialect, cycles: bool, marks: _Marks | None = None, base: int = 0, outside: int = 0
     ) -> None:
         self.text = text
-        self.options = options
+        self.dialect = dialect
         self.cycles = cycles
         self.marks = marks
         self.base = base  # bytes in front of the text
-        self.most = options.depth - outside  # how deep it may go
+        self.most = dialect.depth - outside  # how deep it may go
         self.top: list[Value] = []  # the top value is its only item
         self.outer: list[tuple[_Container, Key]] = []  # what is open around the innermost, and under which key
         self._repeated = 0  # values and characters that references stand for so far
         self._weights: dict[int, int] = {}  # id of a container that references name, or lies in one → its weight
 
     @classmethod
-    def of(cls, data: bytes, options: Options = FILE, *, cycles: bool = True, marks: _Marks | None = None) -> "_Reader":
+    def of(cls, data: bytes, dialect: Dialect = FILE, *, cycles: bool = True, marks: _Marks | None = None) -> "_Reader":
         """For a whole text."""
-        base = len(_BOM) if options.bytes and data.startswith(_BOM) else 0
+        base = len(_BOM) if dialect.bytes and data.startswith(_BOM) else 0
         try:
-            text = str(memoryview(data)[base:], "utf-8", "surrogateescape" if options.bytes else "strict")
+            text = str(memoryview(data)[base:], "utf-8", "surrogateescape" if dialect.bytes else "strict")
         except UnicodeDecodeError as err:
             raise BadText(err.start, "bytes that are not UTF-8") from None
-        return cls(text, options, cycles, marks, base)
+        return cls(text, dialect, cycles, marks, base)
 
     def byte(self, at: int) -> int:
         return self.base + len(self.text[:at].encode("utf-8", "surrogateescape"))
@@ -252,10 +196,10 @@ class _Reader:
 
     def read(self, at: int = 0) -> tuple[Value, int]:
         """The value at a character and the character behind it. A loop with a stack, so depth is ours to bound."""
-        text, blank = self.text, self.options.blank
+        text, blank = self.text, self.dialect.blank
         inside: _Container = self.top
         key: Key = 0
-        outer, references = self.outer, self.options.references
+        outer, references = self.outer, self.dialect.references
         at = self.skip(blank, at)
         while True:
             first = text[at : at + 1]
@@ -263,7 +207,7 @@ class _Reader:
                 self.marks[id(inside), key] = at, inside
             if first in ("{", "["):
                 if len(outer) == self.most:
-                    raise self.error(at, f"nested deeper than {self.options.depth} levels")
+                    raise self.error(at, f"nested deeper than {self.dialect.depth} levels")
                 start, at = at + 1, self.skip(blank, at + 1)
                 opened: _Container
                 if first == "{":
@@ -332,20 +276,20 @@ class _Reader:
             key, end = self._string(at, first)
         elif number := _INTEGER.match(self.text, at):
             key, end = self._number(number), number.end()
-        elif name := self.options.name.match(self.text, at):
+        elif name := self.dialect.name.match(self.text, at):
             key, end = name.group(), name.end()
-        elif first == "{" and self.options.object_keys:
+        elif first == "{" and self.dialect.object_keys:
             key, end = self._object_key(at)
         else:
             raise self._unexpected(at, "a key")
-        end = self.skip(self.options.blank, end)
+        end = self.skip(self.dialect.blank, end)
         if not self.text.startswith(":", end):
             raise self._unexpected(end, "':'")
         return key, end + 1
 
     def _object_key(self, at: int) -> tuple[ObjectKey, int]:
-        outside = self.options.depth - self.most + len(self.outer)
-        value, end = _Reader(self.text, self.options, self.cycles, base=self.base, outside=outside).read(at)
+        outside = self.dialect.depth - self.most + len(self.outer)
+        value, end = _Reader(self.text, self.dialect, self.cycles, base=self.base, outside=outside).read(at)
         assert isinstance(value, dict)  # a bracket opens it
         if not all(isinstance(name, str) and not isinstance(item, list | dict) for name, item in value.items()):
             raise self.error(at, "the object that is a key holds more than plain values")
@@ -356,7 +300,7 @@ class _Reader:
             return self._string(at, first)
         if number := _NUMBER.match(self.text, at):
             return (self._number(number) if _INTEGER.fullmatch(number.group()) else self._real(number)), number.end()
-        name = self.options.name.match(self.text, at)
+        name = self.dialect.name.match(self.text, at)
         if name is None or name.group() not in _WORDS:
             raise self._unexpected(at, "a value")
         return _WORDS[name.group()], name.end()
@@ -380,7 +324,7 @@ class _Reader:
         raw = found.group(1)
         if "\\" not in raw:
             return raw, found.end()
-        escapes, (first, last) = self.options.escapes, self.options.unpaired
+        escapes, (first, last) = self.dialect.escapes, self.dialect.unpaired
 
         def plain(escape: re.Match[str]) -> str:
             high, low, unit, byte, single = escape.groups()

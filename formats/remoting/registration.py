@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
+from formats.fastjson.write import dumps
 from formats.message.bodies import decompress
 from formats.primitives import COMPRESSED
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import MAX_FRAME
-from formats.remoting.dialect import dumps
 from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
 from formats.remoting.typed import from_json, to_json
 
@@ -58,17 +59,17 @@ def build(body: RegisterBrokerBody, *, mappings: bool) -> bytes:
         mappings: write it as a broker of 5.0 or later.
     """
     table = body.topic_config_serialize_wrapper
-    out = bytearray(_item(dumps(to_json(table.data_version))))
+    out = bytearray(_item(dumps(to_json(table.data_version), BODY)))
     out += _INT.pack(len(table.topic_config_table))
     for topic in table.topic_config_table.values():
         out += _item(_line(topic, attributes=mappings).encode())
     filters: list[Value] = list(body.filter_server_list)
-    out += _item(dumps(filters))
+    out += _item(dumps(filters, BODY))
     if mappings:
         infos = table.topic_queue_mapping_info_map or {}
         out += _INT.pack(len(infos))
         for info in infos.values():
-            out += _item(dumps(to_json(info)))
+            out += _item(dumps(to_json(info), BODY))
     return zlib.compress(bytes(out))
 
 
@@ -79,7 +80,7 @@ def _item(data: bytes) -> bytes:
 def _line(topic: TopicConfig, *, attributes: bool) -> str:
     numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_filter_type}"
     texts = dict[Key, Value](list((topic.attributes or {}).items()))
-    return f"{topic.topic_name} {numbers}" + (f" {dumps(texts).decode()}" if attributes else "")
+    return f"{topic.topic_name} {numbers}" + (f" {dumps(texts, BODY).decode()}" if attributes else "")
 
 
 class _Reader:

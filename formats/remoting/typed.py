@@ -16,9 +16,10 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from formats.errors import BadText
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY, STANDARD
+from formats.fastjson.read import loads
 from formats.fastjson.values import Key, ObjectKey, Value
-from formats.remoting.dialect import dumps
+from formats.fastjson.write import dumps
 
 Int = Annotated[int, 32]
 Long = Annotated[int, 64]
@@ -127,7 +128,7 @@ def to_json(item: Declared) -> dict[Key, Value]:
 
 def body_of(item: Declared, *, quote_numbers: bool = False) -> bytes:
     """The body that holds a declaration's object."""
-    return dumps(to_json(item), quote_numbers=quote_numbers)
+    return dumps(to_json(item), STANDARD if quote_numbers else BODY)
 
 
 def read_body(declared: type[T], body: bytes, strict: bool = False) -> T:
@@ -299,5 +300,5 @@ def to_fields(item: Declared) -> dict[str, str]:
             found[name] = "true" if value else "false"
         elif value is not None:
             written = member.write(value)
-            found[name] = written if isinstance(written, str) else dumps(written).decode()
+            found[name] = written if isinstance(written, str) else dumps(written, BODY).decode()
     return found

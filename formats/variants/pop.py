@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 
 from formats.config.beans import Bean, member
 from formats.config.kinds import INT, LONG, TEXT, Items, Whole
-from formats.config.write import dumps
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
 from formats.versions import V5_3
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one
@@ -50,7 +51,7 @@ class _Handed(Bean):
 
     def body(self) -> bytes:
         """The body of its message."""
-        return dumps(self.write(V5_3), compact=True)
+        return dumps(self.write(V5_3), BROWSER)
 
     def _unique(self, place: int, tag: str) -> str:
         parts = (self.topic, self.queue_id, place, self.group, self.pop_time, self.broker_name, tag)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from formats.config.beans import Bean, member
 from formats.config.kinds import FLAG, INT, LONG, TEXT
-from formats.config.write import dumps
 from formats.errors import BadLength, BadText
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
 from formats.layouts.derived import POP_KEY_HEAD, POP_KEY_TAIL
 from formats.versions import V5_3
 
@@ -58,7 +59,7 @@ class PopStoreRecord(Bean):
 
     def value(self) -> bytes:
         """As it is stored."""
-        return dumps(self.write(V5_3), compact=True)
+        return dumps(self.write(V5_3), BROWSER)
 
 
 def build_key(key: PopStoreKey) -> bytes:

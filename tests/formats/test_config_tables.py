@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from formats.config.files import ConsumerOffsets
 from formats.errors import BadText
-from formats.fastjson.read import FILE, loads
+from formats.fastjson.dialects import FILE
+from formats.fastjson.read import loads
 
 # each is read again with a comment behind every comma, which the tables of brokers do not have
 ODD = [

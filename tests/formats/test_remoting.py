@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadLength, BadText, FormatError
-from formats.fastjson.read import BODY, loads, loads_plain
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads, loads_plain
 from formats.fastjson.values import ObjectKey
+from formats.fastjson.write import dumps
 from formats.layouts import remoting as layouts
 from formats.message.read import Record, read
-from formats.remoting import bodies, dialect, frame, headers, shapes, typed
+from formats.remoting import bodies, frame, headers, shapes, typed
 from formats.remoting.codes import MAX_FRAME, Language, RequestCode, ResponseCode, Serializer
 from formats.remoting.exchanges import EXCHANGES, Records, body_of, header_of
 from tests import wire
@@ -235,13 +237,13 @@ values = st.recursive(
 
 @given(values)
 def test_any_value_of_the_dialect_comes_back(value: Any) -> None:
-    assert loads(dialect.dumps(value), BODY) == value
+    assert loads(dumps(value, BODY), BODY) == value
 
 
 @given(st.binary(max_size=40) | st.text("{}[]:,\"'\\u0d8a1-.etrufalsn ", max_size=40).map(str.encode))
 def test_any_text_is_read_or_refused(data: bytes) -> None:
-    for reads in (partial(loads, options=BODY), loads_plain):
-        dialect.dumps(read_or_refused(reads, data))
+    for reads in (partial(loads, dialect=BODY), loads_plain):
+        dumps(read_or_refused(reads, data), BODY)
 
 
 def test_keys_that_are_objects() -> None:

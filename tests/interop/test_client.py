@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from rmqtool.client import (
     ClientOptions,
     From,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.rules.releases import RELEASES
 from tests.interop import broker as brokers

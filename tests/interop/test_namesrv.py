@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import connected

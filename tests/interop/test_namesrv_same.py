@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting import registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode as C

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from formats.fastjson.read import BODY, loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command, parse
 from rmqtool.server.namesrv.server import NameServer

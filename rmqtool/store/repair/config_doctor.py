@@ -11,8 +11,8 @@ from typing import Any
 
 from formats.config.beans import DataVersion
 from formats.config.files import KINDS, TopicConfig, split_key
-from formats.config.write import dumps
 from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
 from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
@@ -147,7 +147,7 @@ class ConfigDoctor:
             return source.data
         model = KINDS[name]
         self._next_version(name, value)
-        return dumps(value, compact=model.COMPACT)
+        return dumps(value, model.DIALECT)
 
     def _next_version(self, name: str, value: dict[Any, Any]) -> None:
         """Each change of a table counts: name servers and slaves take it over only when its version differs."""

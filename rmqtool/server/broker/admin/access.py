@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from formats.fastjson.dialects import BODY
+from formats.fastjson.write import dumps
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.remoting.typed import to_json
@@ -109,8 +110,8 @@ class AccessRequests:
         versions, settings = control.versions, self._core.settings
         default = versions.get(control.path, DataVersion())
         told = a.AccessVersion(
-            version=dumps(to_json(default)).decode(),
-            all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}).decode(),
+            version=dumps(to_json(default), BODY).decode(),
+            all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}, BODY).decode(),
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable
 
+from formats.fastjson.dialects import BODY
 from formats.fastjson.values import Value
+from formats.fastjson.write import dumps
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
@@ -130,7 +131,7 @@ class Status:
             if found := [one for one in found if one.offset_table]:
                 total += sum(w.broker_offset - w.consumer_offset for one in found for w in one.offset_table.values())
                 rows.append({group: list[Value](map(to_json, found))})
-        body = dumps({"brokerAddr": core.settings.address, "consumeStatsList": rows, "totalDiff": total})
+        body = dumps({"brokerAddr": core.settings.address, "consumeStatsList": rows, "totalDiff": total}, BODY)
         return answer(request, body=body)
 
     def who_consumes(self, _connection: Connection, request: Command) -> Command:
@@ -241,7 +242,7 @@ class Status:
         # a real broker hands these to whoever asks
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
-        version = dumps({"counter": 0, "timestamp": self._started}).decode()
+        version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()
         return answer(request, h.ConfigVersion(version=version), text.encode())
 
     def runtime(self, _connection: Connection, request: Command) -> Command:

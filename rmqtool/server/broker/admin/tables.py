@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from formats.config.files import SubscriptionGroup, TopicConfig
-from formats.config.write import dumps
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -184,7 +185,7 @@ class Tables:
         if found is None:
             words = "No group in this broker"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return answer(request, body=dumps(found.write(self._core.release.version), compact=True))
+        return answer(request, body=dumps(found.write(self._core.release.version), BROWSER))
 
     def delete_group(self, _connection: Connection, request: Command) -> Command:
         """Request 207."""
