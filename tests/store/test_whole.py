@@ -75,3 +75,14 @@ def test_entries_lead_to_where_a_record_lies_whatever_it_says(engine: str, bases
     layout = StoreLayout(str(store), base.conf)
     recover(layout, release=RELEASES[engine])
     assert list(wrong_entries(StoreLayout(str(store), base.conf))) == []
+
+
+def test_an_index_of_files_that_overlap_is_written_once(golden_copy: Unpacked) -> None:
+    """A copy of a log file under an offset within it: its keys lie in front of the last message of the index."""
+    store = golden_copy("crash")
+    file = sorted((store / "commitlog").iterdir())[2]
+    shutil.copy2(file, file.with_name(f"{int(file.name) + 1351:020d}"))
+    shutil.rmtree(store / "index")
+    layout = StoreLayout(str(store), conf_of("crash"))
+    assert recover(layout).applied
+    assert plan(StoreLayout(str(store), conf_of("crash"))).actions == []

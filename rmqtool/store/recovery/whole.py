@@ -253,14 +253,19 @@ class _Making:
     # -- the log ----------------------------------------------------------------------------------------------------
 
     def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
-        """(batch, position of each record) of all records from an offset on; they say their true positions."""
+        """(batch, position of each record) of all records from an offset on; they say their true positions.
+
+        A file that begins inside the one before it is read whole: the offset may lie within one of its records.
+        """
         files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
         builder = self._inputs.batch_builder()
         readahead = Readahead()
         with stage(what, sum(file.size for file in files)) as going:
             try:
+                end_before = 0
                 for file in files:
-                    first = max(start - file.base, 0)
+                    first = max(start - file.base, 0) if file.base >= end_before else 0
+                    end_before = file.end
                     for batch, at in self._records(file, first, builder, readahead):
                         ends = at + np.cumsum(batch.size)
                         position = file.base + ends - batch.size

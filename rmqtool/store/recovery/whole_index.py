@@ -91,6 +91,10 @@ class WholeIndex:
             return
         keys = _Keys(position[batch.key_row], batch.hashes, batch.store_timestamp[batch.key_row])
         tags = batch.tag_keys
+        # where files of the log overlap, the index takes no message in front of its last one
+        ahead = keys.physical_offset >= self._last
+        if not ahead.all():
+            keys, tags = keys.at(ahead), tags[ahead]
         if self._tags_begun or not tags.any():
             self._take(keys)
         else:
