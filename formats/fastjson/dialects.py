@@ -29,6 +29,10 @@ class Dialect(NamedTuple):
         quote_keys: integer keys are written in quotes.
         quote_large: so are integers that a browser does not keep.
         nulls: None is written. Members that are None are left out otherwise, as fastjson does.
+        converts: a value is taken for that of another type where it stays the same.
+        integer: the texts that are taken for an integer.
+        keeps: members that are not declared are kept and written again.
+        strict: they are refused.
     """
 
     depth: int
@@ -45,6 +49,10 @@ class Dialect(NamedTuple):
     quote_keys: bool
     quote_large: bool
     nulls: bool
+    converts: bool
+    integer: re.Pattern[str]
+    keeps: bool
+    strict: bool = False
 
 
 FILE = Dialect(
@@ -62,6 +70,9 @@ FILE = Dialect(
     quote_keys=False,
     quote_large=False,
     nulls=True,
+    converts=True,
+    integer=re.compile(r"-?[0-9]{1,40}"),
+    keeps=True,
 )
 """``config/*.json``. Bytes that are not UTF-8 (a 4.9 broker writes in its platform's charset) become U+DC80-U+DCFF,
 Python's ``surrogateescape``, so that writing gives the same bytes again."""
@@ -86,6 +97,9 @@ BODY = Dialect(
     quote_keys=False,
     quote_large=False,
     nulls=False,
+    converts=False,
+    integer=re.compile(r"[+-]?[0-9]{1,20}"),
+    keeps=False,
 )
 """Headers and bodies of requests and responses."""
 

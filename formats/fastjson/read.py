@@ -216,13 +216,13 @@ class _Reader:
                     opened = []
                 else:
                     opened = Inline()
-                _put(inside, key, opened)
+                self._put(inside, key, opened)
                 outer.append((inside, key))
                 inside = opened
                 more = not text.startswith(_closing(inside), at)
             else:
                 item, at = self._scalar(at, first)
-                _put(inside, key, item)
+                self._put(inside, key, item)
                 more = False
             while not more:  # a value ended: close what ends with it, until another one must come
                 if inside is self.top:
@@ -248,6 +248,14 @@ class _Reader:
             else:
                 key = len(inside)
 
+    def _put(self, inside: _Container, key: Key, item: Value) -> None:
+        if isinstance(inside, dict):
+            if self.dialect.references:  # the last of equal keys at its own place: it may refer to what came between
+                inside.pop(key, None)
+            inside[key] = item
+        else:
+            inside.append(item)
+
     def _entries(self, inside: dict[Key, Value], at: int) -> int:
         """Read entries whose value is an integer or an object of integers, and return where the first other one begins.
 
@@ -258,14 +266,14 @@ class _Reader:
         while (found := match(text, at)) is not None:
             key, number, pairs = found.groups()
             if number is not None:
-                _put(inside, key, int(number))
+                self._put(inside, key, int(number))
             else:
                 numbers = pairs.rstrip(",").replace(":", ",").split(",")
                 each = map(int, numbers)
                 table: dict[Key, Value] = dict(zip(each, each, strict=True))
                 if 2 * len(table) < len(numbers):
                     break  # a key twice
-                _put(inside, key, table)
+                self._put(inside, key, table)
             at = found.end()
         return at
 
@@ -394,14 +402,6 @@ class _Reader:
 
 def _closing(container: _Container) -> str:
     return "}" if isinstance(container, dict) else "]"
-
-
-def _put(inside: _Container, key: Key, item: Value) -> None:
-    if isinstance(inside, dict):
-        inside.pop(key, None)  # the last of equal keys, at its own place: what it holds may refer to what came between
-        inside[key] = item
-    else:
-        inside.append(item)
 
 
 def _follow(value: Value, path: str) -> Value:

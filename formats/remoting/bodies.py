@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from formats.fastjson.declare import Int, Long, member
 from formats.remoting.shapes import (
     Assignment,
     BrokerData,
@@ -18,7 +19,6 @@ from formats.remoting.shapes import (
     TopicConfig,
     TopicOffset,
 )
-from formats.remoting.typed import Int, Long, wire
 
 
 @dataclass
@@ -108,7 +108,7 @@ class ConfigKeys:
 class HeartbeatData:
     """Groups that a client is in (heartbeat.HeartbeatData)."""
 
-    client_id: str = wire("clientID")
+    client_id: str = member("clientID")
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
     heartbeat_fingerprint: Int | None = None  # 5.x, as what follows
@@ -136,7 +136,7 @@ class LockRequest:
 class LockResponse:
     """Queues that it got (body.LockBatchResponseBody)."""
 
-    lock_ok_mq_set: list[MessageQueue] = wire("lockOKMQSet")
+    lock_ok_mq_set: list[MessageQueue] = member("lockOKMQSet")
 
 
 @dataclass

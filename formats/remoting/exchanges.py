@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from formats.errors import BadText
+from formats.fastjson.declare import read_body
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion, SubscriptionGroupConfig, TopicConfig
-from formats.remoting.typed import from_fields, read_body
 
 Declaration: TypeAlias = type[Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from formats.errors import BadText
-from formats.remoting.typed import Int, Long, wire
+from formats.fastjson.declare import Int, Long, member
 
 
 @dataclass(kw_only=True)
@@ -124,15 +124,15 @@ class BatchAck:
         bits: bytes in Base64, the lowest bit first: distances from the start offset.
     """
 
-    consumer_group: str = wire("c")
-    topic: str = wire("t")
-    retry: str | None = wire("r", None)
-    start_offset: Long = wire("so", 0)
-    queue_id: Int = wire("q", 0)
-    revive_queue_id: Int = wire("rq", 0)
-    pop_time: Long = wire("pt", 0)
-    invisible_time: Long = wire("it", 0)
-    bits: str | None = wire("b", None)
+    consumer_group: str = member("c")
+    topic: str = member("t")
+    retry: str | None = member("r", None)
+    start_offset: Long = member("so", 0)
+    queue_id: Int = member("q", 0)
+    revive_queue_id: Int = member("rq", 0)
+    pop_time: Long = member("pt", 0)
+    invisible_time: Long = member("it", 0)
+    bits: str | None = member("b", None)
 
     @property
     def distances(self) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.fastjson.declare import from_json, to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
@@ -19,7 +20,6 @@ from formats.primitives import COMPRESSED
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import MAX_FRAME
 from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
-from formats.remoting.typed import from_json, to_json
 
 MAX_INFLATED = MAX_FRAME
 """Bytes that a registration may inflate to: as many as one that is not compressed may have."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from formats.remoting.typed import Int, Long
+from formats.fastjson.declare import Int, Long
 
 
 @dataclass(frozen=True, order=True)

@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadLength, BadText, FormatError
+from formats.fastjson import declare
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads, loads_plain
 from formats.fastjson.values import ObjectKey
 from formats.fastjson.write import dumps
 from formats.layouts import remoting as layouts
 from formats.message.read import Record, read
-from formats.remoting import bodies, frame, headers, shapes, typed
+from formats.remoting import bodies, frame, headers, shapes
 from formats.remoting.codes import MAX_FRAME, Language, RequestCode, ResponseCode, Serializer
 from formats.remoting.exchanges import EXCHANGES, Records, body_of, header_of
+from formats.remoting.fields import from_fields, to_fields
 from tests import wire
 
 
@@ -61,11 +63,11 @@ def test_real_frames_are_read_into_their_declarations_and_built_again() -> None:
     for found in all_frames():
         command = parsed(found.raw)
         header = header_of(command, found.request_code, strict=True)
-        assert typed.to_fields(header) == (command.fields or {})
+        assert to_fields(header) == (command.fields or {})
         body = body_of(command, found.request_code, strict=True)
         if body is not None and not isinstance(body, bytes):
             quoted = found.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
-            body = typed.body_of(body, quote_numbers=quoted)
+            body = declare.body_of(body, quote_numbers=quoted)
         assert (body or b"") == command.body
 
 
@@ -248,32 +250,32 @@ def test_any_text_is_read_or_refused(data: bytes) -> None:
 
 def test_keys_that_are_objects() -> None:
     text = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:12}}'
-    found = typed.read_body(bodies.ResetOffsets, text, strict=True)
+    found = declare.read_body(bodies.ResetOffsets, text, strict=True)
     assert found.offset_table == {shapes.MessageQueue("T", "b", 0): 12}
-    assert typed.body_of(found) == text
+    assert declare.body_of(found) == text
 
 
 def test_a_table_with_bare_and_quoted_numbers_as_keys() -> None:
     for text in (b"{0:'x'}", b'{"0":"x"}'):
         data = b'{"brokerAddrs":' + text + b',"brokerName":"b","cluster":"c"}'
-        assert typed.read_body(shapes.BrokerData, data).broker_addrs == {0: "x"}
+        assert declare.read_body(shapes.BrokerData, data).broker_addrs == {0: "x"}
 
 
 def test_what_is_not_declared_is_passed_over_or_named() -> None:
-    assert typed.from_fields(headers.Topic, {"topic": "T", "new": "1"}).topic == "T"
+    assert from_fields(headers.Topic, {"topic": "T", "new": "1"}).topic == "T"
     with pytest.raises(BadText, match="not declared: new"):
-        typed.from_fields(headers.Topic, {"topic": "T", "new": "1"}, strict=True)
+        from_fields(headers.Topic, {"topic": "T", "new": "1"}, strict=True)
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"topic": "T"}, "Queue without queueId"),
-        ({"topic": "T", "queueId": "x"}, "Queue.queueId: no integer"),
-        ({"topic": "T", "queueId": "2147483648"}, "not a number of 32 bits"),
-        ({"topic": "T", "queueId": "9" * 5000}, "no integer"),
+        ({"topic": "T", "queueId": "x"}, "Queue.queueId: text where an integer must be"),
+        ({"topic": "T", "queueId": "2147483648"}, "does not fit into 32 bits"),
+        ({"topic": "T", "queueId": "9" * 5000}, "text where an integer must be"),
     ],
 )
 def test_fields_that_do_not_fit(fields: dict[str, str], reason: str) -> None:
     with pytest.raises(BadText, match=reason):
-        typed.from_fields(headers.Queue, fields)
+        from_fields(headers.Queue, fields)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from formats.remoting import registration
@@ -19,7 +20,6 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode, Serializer
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion, TopicConfig
-from formats.remoting.typed import body_of
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError

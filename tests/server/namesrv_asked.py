@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings
 from tests.server.name_servers import (

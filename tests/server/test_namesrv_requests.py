@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from formats.remoting import frame, registration
@@ -13,7 +14,6 @@ from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import ResponseCode, Serializer
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MappingInfo, TopicConfig
-from formats.remoting.typed import body_of
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from dataclasses import replace
 from typing import Self
 
+from formats.fastjson.declare import body_of
 from formats.primitives import address_text
 from formats.remoting.admin import ConsumerRunningInfo, ConsumeStatus, QueueState
 from formats.remoting.codes import Language, RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, SubscriptionData
-from formats.remoting.typed import body_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.identity import local_address

@@ -5,10 +5,10 @@ import random
 from collections.abc import Set
 from dataclasses import dataclass
 
+from formats.fastjson.declare import body_of
 from formats.remoting.bodies import AssignmentRequest, AssignmentResponse
 from formats.remoting.codes import RequestCode, RequestMode, ResponseCode
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute

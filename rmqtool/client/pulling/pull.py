@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from formats.fastjson.declare import body_of
 from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.inner import messages_in
@@ -15,7 +16,6 @@ from formats.remoting.bodies import CheckClient
 from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData, TopicConfig
-from formats.remoting.typed import body_of
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.answers import body_from, header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from formats.errors import FormatError
+from formats.fastjson.declare import body_of, read_body
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
 from formats.remoting.codes import RequestCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import body_of, read_body, to_fields
 from formats.topics import Perm
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection

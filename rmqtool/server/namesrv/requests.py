@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from formats.errors import BadText
+from formats.fastjson.declare import Declared, body_of, read_body
 from formats.remoting import bodies as b
 from formats.remoting import namesrv as n
 from formats.remoting import registration
 from formats.remoting.codes import VERSION_3_0_11, VERSION_4_9_4, VERSION_5_0_0, ResponseCode
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.headers import Topic
 from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, to_fields
 from rmqtool.errors import Refused
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.namesrv.brokers import Address

@@ -8,7 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from formats.config.files import ConfigFile, kind_of
+from formats.config.file import ConfigFile
+from formats.config.files import kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads, loads_prefix, loads_torn

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from formats.fastjson.declare import to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.write import dumps
 from formats.remoting import admin as a
@@ -10,7 +11,6 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import to_json
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from formats.config.properties import parse_properties
 from formats.errors import FormatError
+from formats.fastjson.declare import body_of, read_body, to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.write import dumps
 from formats.message.ids import parse_offset_id
@@ -17,9 +18,9 @@ from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of, read_body, to_fields, to_json
 from rmqtool.errors import BadValue
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.errors import RemotingError

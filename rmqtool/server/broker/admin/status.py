@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 
+from formats.fastjson.declare import to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.values import Value
 from formats.fastjson.write import dumps
@@ -18,7 +19,6 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
-from formats.remoting.typed import to_json
 from formats.topics import SCHEDULE, TRACE
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts

@@ -6,9 +6,10 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from formats.config.files import SubscriptionGroup, TopicConfig
 from formats.fastjson.dialects import BROWSER
 from formats.fastjson.write import dumps
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h

@@ -2,12 +2,13 @@
 
 from typing import Any, TypeVar
 
-from formats.config.files import TopicConfig
+from formats.fastjson.declare import Declared, body_of, read_body
+from formats.model.topics import TopicConfig
 from formats.remoting import headers as h
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields, short_names, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import TopicConfig as WireTopic
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
 from rmqtool.rules.releases import Release
 
 T = TypeVar("T", bound=Declared)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import to_fields
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
