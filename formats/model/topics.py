@@ -13,7 +13,8 @@ class DataVersion(Bean):
 
     counter: Long = 0  # changes so far
     timestamp: Long = 0  # of the last change, ms since the epoch
-    state_version: Long = member(default=0, since=V5_3)  # epoch of the master; 0 without controller
+    # epoch of the master; 0 without controller, None in the body of a sender that does not have it
+    state_version: Long | None = member(default=0, since=V5_3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,8 @@ from dataclasses import dataclass, field
 
 from formats.fastjson.declare import Bean, Int, Long, member
 from formats.model.groups import SubscriptionGroup
-from formats.model.topics import TopicConfig as StoredTopic
-from formats.remoting.shapes import (
-    DataVersion,
-    MessageQueue,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from formats.model.topics import DataVersion, TopicConfig
+from formats.remoting.shapes import MessageQueue, SubscriptionData
 
 
 @dataclass(kw_only=True)
@@ -100,14 +94,6 @@ class TopicConfigs:
     """All topics of a broker (body.TopicConfigSerializeWrapper)."""
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@dataclass
-class GroupConfigs:
-    """All consumer groups of a broker (body.SubscriptionGroupWrapper)."""
-
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
@@ -231,7 +217,7 @@ class ConsumedDirectly:
 class TopicsToSet(Bean):
     """Topics to make or change (body.CreateTopicListRequestBody, of 5.3)."""
 
-    topics: tuple[StoredTopic, ...] = member("topicConfigList", ())
+    topics: tuple[TopicConfig, ...] = member("topicConfigList", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from formats.fastjson.declare import Int, Long, member
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.shapes import (
     Assignment,
     BrokerData,
     Connection,
     ConsumerData,
-    DataVersion,
     MappingInfo,
     MessageQueue,
     OffsetWrapper,
@@ -16,9 +16,10 @@ from formats.remoting.shapes import (
     QueueData,
     StatsItem,
     SubscriptionData,
-    TopicConfig,
     TopicOffset,
 )
+
+_UNKNOWN_VERSION = DataVersion(state_version=None)
 
 
 @dataclass
@@ -26,7 +27,7 @@ class TopicTable:
     """The topics of a broker (body.TopicConfigAndMappingSerializeWrapper)."""
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
+    data_version: DataVersion = _UNKNOWN_VERSION
     mapping_data_version: DataVersion | None = None  # 5.x, as what follows
     topic_queue_mapping_info_map: dict[str, MappingInfo] | None = None
     topic_queue_mapping_detail_map: dict[str, MappingInfo] | None = None

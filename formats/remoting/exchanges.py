@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 from formats.errors import BadText
 from formats.fastjson.declare import read_body
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
@@ -13,7 +15,6 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 Declaration: TypeAlias = type[Any]
 
@@ -69,7 +70,7 @@ EXCHANGES: dict[int, Exchange] = {
     C.UNREGISTER_BROKER: Exchange(n.Broker),
     C.GET_ROUTEINFO_BY_TOPIC: Exchange(h.Topic, None, h.Empty, b.TopicRouteData),
     C.GET_BROKER_CLUSTER_INFO: Exchange(response_body=b.ClusterInfo),
-    C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Exchange(h.Empty, SubscriptionGroupConfig),
+    C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Exchange(h.Empty, SubscriptionGroup),
     C.GET_TOPIC_STATS_INFO: Exchange(h.Topic, None, h.Empty, b.TopicStats),
     C.GET_CONSUMER_CONNECTION_LIST: Exchange(h.Group, None, h.Empty, b.ConsumerConnection),
     C.GET_PRODUCER_CONNECTION_LIST: Exchange(h.Producers, None, h.Empty, b.ProducerConnection),

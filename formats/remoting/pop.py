@@ -1,7 +1,6 @@
 """POP: headers and bodies of requests and responses (remoting.protocol.header, body; 5.x)."""
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from base64 import b64decode
 from dataclasses import dataclass, field
 
 from formats.errors import BadText
@@ -146,14 +145,6 @@ class BatchAck:
         except ValueError:
             raise BadText(0, f"{(self.bits or '')[:40]!r} is not Base64") from None
         return [at * 8 + bit for at, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]
-
-
-def bits_of(distances: Iterable[int]) -> str:
-    """The bits that stand for distances from the start offset."""
-    number = 0
-    for distance in distances:
-        number |= 1 << distance
-    return b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
 
 
 @dataclass

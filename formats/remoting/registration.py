@@ -6,7 +6,7 @@ mappings of static topics (JSON), each behind its length, and lists behind their
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
@@ -16,10 +16,11 @@ from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
 from formats.fastjson.write import dumps
 from formats.message.bodies import decompress
+from formats.model.topics import DataVersion, TopicConfig
 from formats.primitives import COMPRESSED
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import MAX_FRAME
-from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
+from formats.remoting.shapes import MappingInfo
 
 MAX_INFLATED = MAX_FRAME
 """Bytes that a registration may inflate to: as many as one that is not compressed may have."""
@@ -79,7 +80,7 @@ def _item(data: bytes) -> bytes:
 
 def _line(topic: TopicConfig, *, attributes: bool) -> str:
     numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_filter_type}"
-    texts = dict[Key, Value](list((topic.attributes or {}).items()))
+    texts = dict[Key, Value](list(topic.attributes.items()))
     return f"{topic.topic_name} {numbers}" + (f" {dumps(texts, BODY).decode()}" if attributes else "")
 
 
@@ -128,12 +129,19 @@ class _Reader:
             raise
         except ValueError:
             raise BadText(start, "a topic whose numbers cannot be read") from None
-        topic = TopicConfig(parts[0], reads, writes, perm, parts[4])
+        texts: Mapping[str, str] = {}
         # blanks inside the attributes are theirs
         if attributes := " ".join(parts[_FIELDS:]).strip():
             value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode(), BODY)}
-            topic.attributes = from_json(TopicConfig, value).attributes
-        return topic
+            texts = from_json(TopicConfig, value).attributes
+        return TopicConfig(
+            topic_name=parts[0],
+            read_queue_nums=reads,
+            write_queue_nums=writes,
+            perm=perm,
+            topic_filter_type=parts[4],
+            attributes=texts,
+        )
 
 
 def _number(word: str) -> int:

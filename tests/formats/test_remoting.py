@@ -21,7 +21,10 @@ from formats.remoting import bodies, frame, headers, shapes
 from formats.remoting.codes import MAX_FRAME, Language, RequestCode, ResponseCode, Serializer
 from formats.remoting.exchanges import EXCHANGES, Records, body_of, header_of
 from formats.remoting.fields import from_fields, to_fields
+from formats.versions import V4_9, V5_3
 from tests import wire
+
+VERSIONS = dict(zip((V4_9, V5_3), wire.RELEASES, strict=True))
 
 
 def all_frames() -> Iterator[wire.Frame]:
@@ -60,14 +63,14 @@ def test_real_frames_keep_all_in_the_binary_form() -> None:
 
 
 def test_real_frames_are_read_into_their_declarations_and_built_again() -> None:
-    for found in all_frames():
+    for version, found in ((version, found) for version, of in VERSIONS.items() for found in wire.frames(of)):
         command = parsed(found.raw)
         header = header_of(command, found.request_code, strict=True)
         assert to_fields(header) == (command.fields or {})
         body = body_of(command, found.request_code, strict=True)
         if body is not None and not isinstance(body, bytes):
             quoted = found.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
-            body = declare.body_of(body, quote_numbers=quoted)
+            body = declare.body_of(body, version, quote_numbers=quoted)
         assert (body or b"") == command.body
 
 

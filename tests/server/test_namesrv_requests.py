@@ -9,11 +9,12 @@ import pytest
 from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
+from formats.model.topics import TopicConfig
 from formats.remoting import frame, registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import ResponseCode, Serializer
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MappingInfo, TopicConfig
+from formats.remoting.shapes import MappingInfo
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings
@@ -33,7 +34,12 @@ from tests.server.namesrv_asked import OK, C, Clock, asked, body, register, valu
 
 NEW = RegisterBrokerBody(
     TopicTable(
-        {**topics("Orders"), "Fixed": TopicConfig("Fixed", 8, 8, 6, attributes={"+message.type": "NORMAL"})},
+        {
+            **topics("Orders"),
+            "Fixed": TopicConfig(
+                topic_name="Fixed", read_queue_nums=8, write_queue_nums=8, attributes={"+message.type": "NORMAL"}
+            ),
+        },
         version(7),
         topic_queue_mapping_info_map={"Fixed": MappingInfo("Fixed", "s", 8, BROKER, 1, False, {0: 1})},
     ),
@@ -231,7 +237,9 @@ def test_a_slave_stands_in_where_the_settings_say_so() -> None:
 
 def test_lists_of_topics() -> None:
     async def test(server: NameServer, peer: Peer) -> None:
-        configs = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in (("U", 1), ("S", 2), ("B", 3))}
+        configs = {
+            name: TopicConfig(topic_name=name, topic_sys_flag=flag) for name, flag in (("U", 1), ("S", 2), ("B", 3))
+        }
         data = body_of(RegisterBrokerBody(TopicTable(configs, version())))
         await peer.ask(command(C.REGISTER_BROKER, data, **who()))
         lists = {

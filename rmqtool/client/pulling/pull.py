@@ -10,12 +10,13 @@ from formats.message.ids import offset_id
 from formats.message.inner import messages_in
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import End, Record, read
+from formats.model.topics import TopicConfig
 from formats.primitives import INNER_BATCH
 from formats.remoting import headers as h
 from formats.remoting.bodies import CheckClient
 from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MessageQueue, SubscriptionData, TopicConfig
+from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.answers import body_from, header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster
@@ -323,7 +324,7 @@ class Puller:
             request = self.cluster.request(RequestCode.GET_TOPIC_CONFIG, h.Topic(topic=queue.topic))
             try:
                 response = await self.cluster.ask(address, request)
-                attributes = body_from(TopicConfig, response, address).attributes or {}
+                attributes = body_from(TopicConfig, response, address).attributes
             except BrokerError:  # it is of 4.9, or does not tell everybody
                 attributes = {}
             known = self._compacting[queue.topic] = attributes.get("cleanup.policy") == "COMPACTION"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from formats.errors import BadText
 from formats.fastjson.declare import Declared, body_of, read_body
+from formats.model.topics import DataVersion
 from formats.remoting import bodies as b
 from formats.remoting import namesrv as n
 from formats.remoting import registration
@@ -16,7 +17,6 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.headers import Topic
-from formats.remoting.shapes import DataVersion
 from rmqtool.errors import Refused
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.namesrv.brokers import Address

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from formats.fastjson.declare import to_json
 from formats.fastjson.dialects import BODY
 from formats.fastjson.write import dumps
+from formats.model.topics import DataVersion
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
@@ -108,7 +108,7 @@ class AccessRequests:
         """Request 52."""
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
         versions, settings = control.versions, self._core.settings
-        default = versions.get(control.path, DataVersion())
+        default = versions.get(control.path, DataVersion(state_version=None))
         told = a.AccessVersion(
             version=dumps(to_json(default), BODY).decode(),
             all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}, BODY).decode(),

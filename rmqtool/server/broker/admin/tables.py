@@ -6,6 +6,7 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from formats.fastjson.declare import body_of
 from formats.fastjson.dialects import BROWSER
 from formats.fastjson.write import dumps
 from formats.model.groups import SubscriptionGroup
@@ -16,11 +17,10 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
 from formats.variants.pop_handle import retry_topic
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.sending import Rejected, check_group, check_topic
-from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
@@ -118,10 +118,9 @@ class Tables:
 
     def topics(self, _connection: Connection, request: Command) -> Command:
         """Request 21."""
-        state, release = self._core.state, self._core.release
-        table = {name: wire_topic(config, release) for name, config in state.topics.items()}
-        version = DataVersion(state.topics_version.timestamp, state.topics_version.counter)
-        return answer(request, body=a.TopicConfigs(table, version))
+        state = self._core.state
+        table = a.TopicConfigs(dict(state.topics), replace(state.topics_version, state_version=None))
+        return answer(request, body=body_of(table, self._core.release.version))
 
     def topic(self, _connection: Connection, request: Command) -> Command:
         """Request 351."""
@@ -129,7 +128,7 @@ class Tables:
         config = self._core.state.topic(name)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return answer(request, body=wire_topic(config, self._core.release))
+        return answer(request, body=body_of(config, self._core.release.version))
 
     def delete_topic(self, _connection: Connection, request: Command) -> Command:
         """Request 215."""

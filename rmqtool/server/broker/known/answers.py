@@ -3,13 +3,10 @@
 from typing import Any, TypeVar
 
 from formats.fastjson.declare import Declared, body_of, read_body
-from formats.model.topics import TopicConfig
 from formats.remoting import headers as h
 from formats.remoting.codes import ResponseCode
 from formats.remoting.fields import from_fields, short_names, to_fields
 from formats.remoting.frame import Command
-from formats.remoting.shapes import TopicConfig as WireTopic
-from rmqtool.rules.releases import Release
 
 T = TypeVar("T", bound=Declared)
 _SHORT = short_names(h.Send)
@@ -86,17 +83,3 @@ def number(text: Any) -> int | None:
         return int(text)
     except (TypeError, ValueError):
         return None
-
-
-def wire_topic(config: TopicConfig, release: Release) -> WireTopic:
-    """A topic as the protocol has it."""
-    return WireTopic(
-        topic_name=config.topic_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        topic_filter_type=config.topic_filter_type,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-        attributes=dict(config.attributes or {}) if release.has_attributes else None,
-    )
