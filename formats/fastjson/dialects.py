@@ -1,4 +1,4 @@
-"""The two forms of JSON that fastjson has here, as sets of options: that of files and that of bodies."""
+"""What is accepted and how it is written, as sets of options: one for files, one for bodies."""
 
 import re
 from collections.abc import Mapping
@@ -65,7 +65,8 @@ FILE = Dialect(
     name=re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+"),
     escapes=_ESCAPES | dict(zip("1234567", "\1\2\3\4\5\6\7", strict=True)),
     unpaired=("\udc80", "\udcff"),  # they stand for bytes that are not UTF-8; Java could not write them either
-    escaped=re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]'),  # others have no UTF-8 form
+    # U+DC80-U+DCFF leave as the bytes that they stand for; other halves of pairs have no UTF-8 form
+    escaped=re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]'),
     tabs=True,
     quote_keys=False,
     quote_large=False,

@@ -1,5 +1,6 @@
 """The remoting protocol of clients, brokers and name servers: frames, headers and bodies. No input, no output.
 
-`frame` reads and builds frames, `typed` maps headers and bodies to declared dataclasses, `exchanges` says which of them
-belong to a request code. Paths of RocketMQ's classes are below ``org.apache.rocketmq.remoting`` (5.x).
+`frame` reads and builds frames, `fields` maps headers to declared dataclasses and `formats.fastjson.declare` bodies;
+`exchanges` says which of them belong to a request code. Paths of RocketMQ's classes are below
+``org.apache.rocketmq.remoting`` (5.x).
 """

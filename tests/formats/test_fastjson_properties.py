@@ -11,7 +11,7 @@ from formats.fastjson.dialects import BROWSER
 from formats.fastjson.read import loads
 from formats.fastjson.values import Inline
 from formats.fastjson.write import dumps
-from tests.formats.config_json_samples import PRETTY
+from tests.formats.fastjson_samples import PRETTY
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 KEYS = TEXT.filter(lambda key: key != "$ref") | st.integers(-(2**63), 2**63)

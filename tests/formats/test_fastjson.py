@@ -13,7 +13,7 @@ from formats.fastjson.read import loads, loads_prefix, locate
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
 from formats.fastjson.write import dumps
 from tests.amounts import every
-from tests.formats.config_json_samples import COMPACT, GOLDEN, PRETTY, named
+from tests.formats.fastjson_samples import COMPACT, GOLDEN, PRETTY, named
 
 
 def test_the_golden_files_are_there() -> None:
