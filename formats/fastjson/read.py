@@ -30,7 +30,7 @@ _UNENDED_VALUE = re.compile(rb":[ \t\r\n]*-?[0-9.eE+-]+\Z")
 _UNENDED_ITEM = re.compile(rb"[,\[][ \t\r\n]*-?[0-9.eE+-]+\Z")
 _PATH = re.compile(r"\$(?:\.(?:\\.|[^.\[\]\\])*+|\[-?[0-9]{1,20}\])*+", re.DOTALL)
 _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
-_HALF = re.compile(rb"\\\\u[dD][89a-fA-F]")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _Container = list[Value] | dict[Key, Value]
 _MOST_REPEATED = 1 << 20  # characters and values that references may stand for in a file, however short it is

@@ -251,6 +251,11 @@ def test_any_text_is_read_or_refused(data: bytes) -> None:
         dumps(read_or_refused(reads, data), BODY)
 
 
+def test_half_of_a_pair_reads_the_same_both_ways() -> None:
+    for text in (rb'{"a":"\ud83d"}', rb'{"a":"\uDE00x"}', rb'{"a":"\ud83d\ude00"}'):
+        assert loads_plain(text) == loads(text, BODY)
+
+
 def test_keys_that_are_objects() -> None:
     text = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:12}}'
     found = declare.read_body(bodies.ResetOffsets, text, strict=True)
