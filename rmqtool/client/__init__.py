@@ -10,16 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from formats.remoting.shapes import MessageQueue
     from rmqtool.client.cluster.cluster import ClientOptions, Cluster
-    from rmqtool.client.consuming.consumer import PushConsumer
-    from rmqtool.client.listening.options import FlowLimits, From, Later, Ordered, PushOptions, Sql, Suspend
-    from rmqtool.client.polling.consumer import LitePullConsumer
-    from rmqtool.client.polling.options import PollOptions
+    from rmqtool.client.consumer.lite import LitePullConsumer
+    from rmqtool.client.consumer.options import FlowLimits, From, Later, Ordered, PollOptions, PushOptions, Sql, Suspend
+    from rmqtool.client.consumer.pull import PullConsumer
+    from rmqtool.client.consumer.push import PushConsumer
+    from rmqtool.client.consumer.received import Received
     from rmqtool.client.producing.message import Message, NotSent, SendResult
     from rmqtool.client.producing.producer import Producer, ProducerOptions, by_hash
     from rmqtool.client.producing.replying import NoReply, Replied, reply_to
     from rmqtool.client.producing.transactions import State, TransactionProducer
-    from rmqtool.client.pulling.consumer import PullConsumer
-    from rmqtool.client.pulling.pull import Received
     from rmqtool.client.tracing.tracer import Tracer
     from rmqtool.remoting.signing import Credentials
     from rmqtool.remoting.tls import client_tls
@@ -33,9 +32,9 @@ __all__ = [
 _LAZY = {
     "ClientOptions": "rmqtool.client.cluster.cluster",
     "Cluster": "rmqtool.client.cluster.cluster",
-    "FlowLimits": "rmqtool.client.listening.options",
-    "From": "rmqtool.client.listening.options",
-    "Later": "rmqtool.client.listening.options",
+    "FlowLimits": "rmqtool.client.consumer.options",
+    "From": "rmqtool.client.consumer.options",
+    "Later": "rmqtool.client.consumer.options",
     "Message": "rmqtool.client.producing.message",
     "MessageQueue": "formats.remoting.shapes",
     "Credentials": "rmqtool.remoting.signing",
@@ -44,15 +43,15 @@ _LAZY = {
     "Tracer": "rmqtool.client.tracing.tracer",
     "reply_to": "rmqtool.client.producing.replying",
     "NotSent": "rmqtool.client.producing.message",
-    "LitePullConsumer": "rmqtool.client.polling.consumer",
-    "PollOptions": "rmqtool.client.polling.options",
-    "Ordered": "rmqtool.client.listening.options",
-    "Sql": "rmqtool.client.listening.options",
-    "Suspend": "rmqtool.client.listening.options",
-    "PullConsumer": "rmqtool.client.pulling.consumer",
-    "PushConsumer": "rmqtool.client.consuming.consumer",
-    "PushOptions": "rmqtool.client.listening.options",
-    "Received": "rmqtool.client.pulling.pull",
+    "LitePullConsumer": "rmqtool.client.consumer.lite",
+    "PollOptions": "rmqtool.client.consumer.options",
+    "Ordered": "rmqtool.client.consumer.options",
+    "Sql": "rmqtool.client.consumer.options",
+    "Suspend": "rmqtool.client.consumer.options",
+    "PullConsumer": "rmqtool.client.consumer.pull",
+    "PushConsumer": "rmqtool.client.consumer.push",
+    "PushOptions": "rmqtool.client.consumer.options",
+    "Received": "rmqtool.client.consumer.received",
     "Producer": "rmqtool.client.producing.producer",
     "ProducerOptions": "rmqtool.client.producing.producer",
     "SendResult": "rmqtool.client.producing.message",

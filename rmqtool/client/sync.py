@@ -1,109 +1,46 @@
 """The client for programs without asyncio: the same names, each call returns when it is done.
 
-Every object has an event loop in a thread of its own, and may be used from any thread.
+Every object has an event loop in a thread of its own, and may be used from any thread. Its methods are those of the
+asynchronous class of the same name, with the same arguments and errors.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions
-from rmqtool.client.cluster.loop import Face
-from rmqtool.client.consuming import consumer as pushing
-from rmqtool.client.listening.options import Listener, PushOptions
-from rmqtool.client.polling.sync import LitePullConsumer
+from rmqtool.client.cluster.loop import Face, calls, starts, waits
+from rmqtool.client.consumer import lite, pull, push
+from rmqtool.client.consumer.options import Listener, PollOptions, PushOptions
+from rmqtool.client.consumer.puller import LOOKING
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing import producer, transactions
-from rmqtool.client.producing.message import Message, SendResult
-from rmqtool.client.producing.producer import BATCH_BYTES, ProducerOptions, Select
-from rmqtool.client.producing.replying import Replied
-from rmqtool.client.producing.transactions import Check, Execute, State
-from rmqtool.client.pulling import consumer
-from rmqtool.client.pulling.pull import LOOKING, Received
+from rmqtool.client.producing.producer import ProducerOptions
+from rmqtool.client.producing.transactions import Check
 
 __all__ = ["LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
 
+Reader = TypeVar("Reader", bound=pull.QueueReader)
+
 
 class Producer(Face[producer.Producer]):
-    """As :class:`rmqtool.client.producing.producer.Producer`. Use as a context manager, or call :meth:`close`."""
+    """As :class:`rmqtool.client.producing.producer.Producer`. Use as a context manager, or call :meth:`close`.
+
+    ``send_async`` and ``request_async`` return at once: the result is there when the future is done.
+    """
 
     def __init__(
         self, client: str | ClientOptions, group: str = "rmqtool-producer", options: ProducerOptions | None = None
     ) -> None:
         super().__init__(lambda: producer.Producer(client, group, options))
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of a topic may go to."""
-        return self._loop.run(self._inner.queues(topic))
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send a message; it is stored when this returns."""
-        return self._loop.run(self._inner.send(message, queue=queue, select=select, timeout=timeout))
-
-    def send_async(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-    ) -> "Future[SendResult]":
-        """As :meth:`send`, without waiting: the result is there when the future is done."""
-        return self._loop.start(self._later(message, queue, select, timeout))
-
-    async def _later(
-        self, message: Message, queue: MessageQueue | None, select: Select | None, timeout: float | None
-    ) -> SendResult:
-        return await self._inner.send_async(message, queue=queue, select=select, timeout=timeout)
-
-    def request(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-    ) -> Replied:
-        """Send a message, and wait until whoever consumes it has answered."""
-        return self._loop.run(self._inner.request(message, queue=queue, select=select, timeout=timeout))
-
-    def request_async(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-    ) -> "Future[Replied]":
-        """As :meth:`request`, without waiting: the answer is there when the future is done."""
-        return self._loop.start(self._inner.request(message, queue=queue, select=select, timeout=timeout))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-        limit: int = BATCH_BYTES,
-    ) -> list[SendResult]:
-        """Send messages of one topic together, in as few requests as hold them; a result for each message."""
-        sending = self._inner.send_batch(messages, queue=queue, select=select, timeout=timeout, limit=limit)
-        return self._loop.run(sending)
-
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None) -> str:
-        """Send a message without an answer: whether it is stored is not known. Its unique id."""
-        return self._loop.run(self._inner.send_oneway(message, queue=queue, select=select))
-
-    def recall(self, topic: str, handle: str, broker_name: str) -> str:
-        """Call back a message that still waits for its time (5.x). Its unique id."""
-        return self._loop.run(self._inner.recall(topic, handle, broker_name))
+    queues = waits(producer.Producer.queues)
+    send = waits(producer.Producer.send)
+    send_async = starts(producer.Producer.send_async)
+    request = waits(producer.Producer.request)
+    request_async = starts(producer.Producer.request)
+    send_batch = waits(producer.Producer.send_batch)
+    send_oneway = waits(producer.Producer.send_oneway)
+    recall = waits(producer.Producer.recall)
 
 
 class TransactionProducer(Producer):
@@ -114,27 +51,29 @@ class TransactionProducer(Producer):
     ) -> None:
         Face.__init__(self, lambda: transactions.TransactionProducer(client, group, check, options))
 
-    def send_in_transaction(
-        self,
-        message: Message,
-        execute: Execute,
-        *,
-        queue: MessageQueue | None = None,
-        select: Select | None = None,
-        timeout: float | None = None,
-        confirm: bool = False,
-    ) -> tuple[SendResult, State]:
-        """Send a message that nobody gets yet, do what belongs to it, and say how that ended."""
-        inner = self._inner
-        assert isinstance(inner, transactions.TransactionProducer)
-        sending = inner.send_in_transaction(
-            message, execute, queue=queue, select=select, timeout=timeout, confirm=confirm
-        )
-        return self._loop.run(sending)
+    send_in_transaction = waits(transactions.TransactionProducer.send_in_transaction)
 
 
-class PullConsumer(Face[consumer.PullConsumer]):
-    """As :class:`rmqtool.client.pulling.consumer.PullConsumer`. Use as a context manager, or call :meth:`close`."""
+class QueueReader(Face[Reader]):
+    """As :class:`rmqtool.client.consumer.pull.QueueReader`."""
+
+    def __iter__(self) -> Iterator[Received]:
+        while True:
+            yield from self.poll()
+
+    poll = waits(pull.QueueReader.poll)
+    committed = waits(pull.QueueReader.committed)
+    position = calls(pull.QueueReader.position)
+    offset_at = waits(pull.QueueReader.offset_at)
+    seek_to_begin = waits(pull.QueueReader.seek_to_begin)
+    seek_to_end = waits(pull.QueueReader.seek_to_end)
+    pause = calls(pull.QueueReader.pause)
+    resume = calls(pull.QueueReader.resume)
+    paused = calls(pull.QueueReader.paused)
+
+
+class PullConsumer(QueueReader[pull.PullConsumer]):
+    """As :class:`rmqtool.client.consumer.pull.PullConsumer`. Use as a context manager, or call :meth:`close`."""
 
     def __init__(
         self,
@@ -145,79 +84,38 @@ class PullConsumer(Face[consumer.PullConsumer]):
         sql: str | None = None,
         batch: int = 32,
     ) -> None:
-        super().__init__(lambda: consumer.PullConsumer(client, group, tags=tags, sql=sql, batch=batch))
+        super().__init__(lambda: pull.PullConsumer(client, group, tags=tags, sql=sql, batch=batch))
 
-    def __iter__(self) -> Iterator[Received]:
-        while True:
-            yield from self.poll()
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic."""
-        return self._loop.run(self._inner.queues(topic))
-
-    def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset of a queue, and the one behind its last message."""
-        return self._loop.run(self._inner.offsets(queue))
-
-    def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """About the first offset of messages stored at a time (ms) or later."""
-        return self._loop.run(self._inner.offset_at(queue, timestamp))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue; None where it never was."""
-        return self._loop.run(self._inner.committed(queue))
-
-    def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues, and no others; a mapping gives the offsets to begin at."""
-        self._loop.run(self._inner.assign(queues))
-
-    def filter(self, topic: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
-        """Of one topic, only messages with one of these tags, or for which an SQL92 expression is true."""
-        self._now(lambda: self._inner.filter(topic, tags, sql))
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are read, and those that are paused."""
-        return self._now(lambda: self._inner.assigned())
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue that is assigned."""
-        self._now(lambda: self._inner.seek(queue, offset))
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that a queue has."""
-        self._loop.run(self._inner.seek_to_begin(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message that a queue has."""
-        self._loop.run(self._inner.seek_to_end(queue))
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Read no more of queues that are assigned, until :meth:`resume`."""
-        self._now(lambda: self._inner.pause(queues))
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with queues that are paused, where they were."""
-        self._now(lambda: self._inner.resume(queues))
-
-    def paused(self) -> list[MessageQueue]:
-        """The queues that are."""
-        return self._inner.paused()
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset at which the next poll of an assigned queue begins."""
-        return self._inner.position(queue)
-
-    def poll(self, timeout: float = 5.0) -> list[Received]:
-        """The next messages of one queue; none where there are none within ``timeout`` seconds."""
-        return self._loop.run(self._inner.poll(timeout))
-
-    def commit(self) -> None:
-        """Keep the positions of all assigned queues as the group's."""
-        self._loop.run(self._inner.commit())
+    queues = waits(pull.PullConsumer.queues)
+    offsets = waits(pull.PullConsumer.offsets)
+    assign = waits(pull.PullConsumer.assign)
+    assigned = calls(pull.PullConsumer.assigned)
+    filter = calls(pull.PullConsumer.filter)
+    seek = calls(pull.PullConsumer.seek)
+    commit = waits(pull.PullConsumer.commit)
 
 
-class PushConsumer(Face[pushing.PushConsumer]):
-    """As :class:`rmqtool.client.consuming.consumer.PushConsumer`. Use as a context manager, or call :meth:`close`.
+class LitePullConsumer(QueueReader[lite.LitePullConsumer]):
+    """As :class:`rmqtool.client.consumer.lite.LitePullConsumer`. Use as a context manager, or call :meth:`close`.
+
+    Watchers of queues are called in the thread of the consumer.
+    """
+
+    def __init__(self, client: str | ClientOptions, group: str, options: PollOptions | None = None) -> None:
+        super().__init__(lambda: lite.LitePullConsumer(client, group, options))
+
+    subscribe = waits(lite.LitePullConsumer.subscribe)
+    unsubscribe = waits(lite.LitePullConsumer.unsubscribe)
+    assign = waits(lite.LitePullConsumer.assign)
+    assignment = calls(lite.LitePullConsumer.assignment)
+    queues = waits(lite.LitePullConsumer.queues)
+    on_queues_changed = waits(lite.LitePullConsumer.on_queues_changed)
+    seek = waits(lite.LitePullConsumer.seek)
+    commit = waits(lite.LitePullConsumer.commit)
+
+
+class PushConsumer(Face[push.PushConsumer]):
+    """As :class:`rmqtool.client.consumer.push.PushConsumer`. Use as a context manager, or call :meth:`close`.
 
     The listener runs in threads of its own, up to ``PushOptions.concurrency`` at a time.
     """
@@ -230,28 +128,11 @@ class PushConsumer(Face[pushing.PushConsumer]):
         listener: Listener,
         options: PushOptions | None = None,
     ) -> None:
-        super().__init__(lambda: pushing.PushConsumer(client, group, topics, listener, options))
+        super().__init__(lambda: push.PushConsumer(client, group, topics, listener, options))
 
-    def queues(self) -> list[MessageQueue]:
-        """The queues that are this client's now."""
-        return self._now(lambda: self._inner.queues())
-
-    def popped_queues(self) -> list[MessageQueue]:
-        """The queues of which brokers hand out messages to this client; the id -1 stands for all of a broker."""
-        return self._now(lambda: self._inner.popped_queues())
-
-    def positions(self) -> dict[MessageQueue, int]:
-        """Where the group is in each of them."""
-        return self._now(lambda: self._inner.positions())
-
-    def joined(self) -> None:
-        """Wait until this client has looked once which queues are its own."""
-        self._loop.run(self._inner.joined())
-
-    def pause(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled before still comes to the listener."""
-        self._inner.pause()
-
-    def resume(self) -> None:
-        """Go on after :meth:`pause`."""
-        self._inner.resume()
+    queues = calls(push.PushConsumer.queues)
+    popped_queues = calls(push.PushConsumer.popped_queues)
+    positions = calls(push.PushConsumer.positions)
+    joined = waits(push.PushConsumer.joined)
+    pause = calls(push.PushConsumer.pause)
+    resume = calls(push.PushConsumer.resume)

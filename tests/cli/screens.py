@@ -228,13 +228,13 @@ def _act() -> None:
     """In the terminal: every command in a process of its own, which has what this one has loaded."""
     import typer.main
 
-    import rmqtool.cli.look.run_query
-    import rmqtool.cli.look.show_check
-    import rmqtool.cli.look.show_info
+    import rmqtool.cli.read.lookups
+    import rmqtool.cli.read.show_check
+    import rmqtool.cli.read.show_info
     import rmqtool.services.consumers.groups
     import rmqtool.store.check.run
     import rmqtool.store.recovery.command  # noqa: F401
-    from rmqtool.cli.shell import app
+    from rmqtool.cli.framework import app
     from rmqtool.main import main
 
     app.load()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from formats.message.read import Record, read
 from formats.remoting import frame
+from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.connection import Connection
@@ -21,6 +21,10 @@ from tests.client.peers import peer, route, tells
 @dataclass
 class Liar:
     """What it is, and what it has done.
+
+    It tells no lie that no client can tell from the truth. Which messages a filter leaves out only the broker knows:
+    where a pull has a filter, no message is missing from an answer, and a denial (there is nothing at this offset) is
+    not repeated when the same offset is asked for again. Where a pull has none, every lie is told, and repeated.
 
     Attributes:
         chance: of one answer to be a lie.
@@ -37,13 +41,18 @@ class Liar:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
+        self._denied: set[tuple[str, str, str]] = set()
 
     async def answer(self, upstream: Connection, connection: Connection, request: Command) -> Command | None:
         """The broker's answer, or a lie."""
         lies = LIES if request.code == C.PULL_MESSAGE else ANY
-        names = [name for name in sorted(lies) if not self.kinds or name in self.kinds]
+        names = [
+            name for name in sorted(lies) if (not self.kinds or name in self.kinds) and self._may_tell(name, request)
+        ]
         lying = names and self.told.total() < self.most and self._random.random() < self.chance
         name = self._random.choice(names) if lying else ""
+        if name in DENIALS:
+            self._denied.add(_place(request))
 
         async def ask(changed: Command) -> Command:
             return replace(await upstream.call(changed, 40), opaque=request.opaque)
@@ -56,13 +65,30 @@ class Liar:
         self.told[name] += lie is not truth
         return lie
 
+    def _may_tell(self, name: str, request: Command) -> bool:
+        if (request.fields or {}).get("subscription", "*") == "*":
+            return True
+        return name not in OMISSIONS and (name not in DENIALS or _place(request) not in self._denied)
+
     def draw(self, low: int, high: int) -> int:
         return self._random.randint(low, high)
 
 
+def _place(request: Command) -> tuple[str, str, str]:
+    """The topic, queue and offset that a pull asks for."""
+    fields = request.fields or {}
+    return fields["topic"], fields["queueId"], fields["queueOffset"]
+
+
 def _as_other_queue(request: Command) -> Command:
+    """A pull of another queue.
+
+    The offset that the client commits on the way is left out: it is of its own queue, and what a broker stores of a
+    commit that it has accepted no answer can show.
+    """
     fields = dict(request.fields or {})
     fields["queueId"] = str((int(fields["queueId"]) + 1) % 4)
+    fields["sysFlag"] = str(int(fields["sysFlag"]) & ~PullFlag.COMMIT_OFFSET.value)
     return replace(request, fields=fields)
 
 
@@ -165,6 +191,8 @@ LIES: dict[str, Lie] = ANY | {
     "not found": _empty(ResponseCode.PULL_NOT_FOUND),
     "moved": _empty(ResponseCode.PULL_OFFSET_MOVED),
 }
+OMISSIONS = {"the first is missing", "one is missing"}
+DENIALS = {"no match", "not found", "another queue"}  # the other queue may have nothing that matches
 
 
 class Opaques:

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.client import ClientOptions, From, MessageQueue, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consuming.offsets.local import LocalOffsets
+from rmqtool.client.consumer.offsets import LocalOffsets
 from rmqtool.rules.broadcast import QueueName, build, parse
 from rmqtool.testing import TestBroker, broker
 from tests.client.peers import run
@@ -67,9 +67,10 @@ def test_each_gets_all_and_goes_on_by_its_own_file(served: TestBroker, tmp_path:
 def test_without_an_id_it_has_the_place_of_java(served: TestBroker) -> None:
     consumer = PushConsumer(served.namesrv, "g", {"T": "*"}, print, PushOptions(broadcasting=True))
     assert consumer.cluster.client_id.endswith("@DEFAULT")
-    assert isinstance(consumer._kept, LocalOffsets)
+    store = consumer._subscriptions.store
+    assert isinstance(store, LocalOffsets)
     home = Path("~/.rocketmq_offsets").expanduser().resolve()
-    assert consumer._kept.path == home / consumer.cluster.client_id / "g" / "offsets.json"
+    assert store.path == home / consumer.cluster.client_id / "g" / "offsets.json"
     with pytest.raises(ValueError, match="no name for a folder"):
         LocalOffsets(None, "a/../b", "g")
 

@@ -25,7 +25,9 @@ from rmqtool.client import (
     PushOptions,
     Received,
 )
+from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.sync import Producer as SyncProducer
+from rmqtool.client.sync import PullConsumer as SyncPullConsumer
 from rmqtool.client.sync import PushConsumer as SyncPushConsumer
 from rmqtool.remoting.errors import NotReached
 from rmqtool.testing import TestBroker, broker
@@ -41,12 +43,19 @@ def served() -> Iterator[TestBroker]:
 
 
 def fill(served: TestBroker, topic: str, count: int, first: int = 0) -> None:
-    """Numbers, each in the queue of its rest by four, with the tags odd and even."""
+    """Numbers, each in the queue of its rest by four, with the tags odd and even; the name server knows the topic."""
     with SyncProducer(served.namesrv) as producer:
         for queue in producer.queues(topic):
             numbers = [n for n in range(first, first + count) if n % 4 == queue.queue_id]
             messages = [Message(topic, b"%d" % n, "odd" if n % 2 else "even") for n in numbers]
             producer.send_batch(messages, queue=queue)
+    with SyncPullConsumer(served.namesrv) as consumer:
+        while True:
+            try:
+                consumer.queues(topic)
+                return
+            except NoRoute:
+                time.sleep(0.01)
 
 
 async def until(so: Callable[[], bool]) -> None:
@@ -182,9 +191,9 @@ def test_a_slow_listener_stops_the_pulls_and_a_listener_that_hangs_does_not_hold
         )  # fmt: skip
         async with PushConsumer(served.namesrv, "slow", {"Slow": "*"}, listen, options) as consumer:
             await hung.wait()
-            held = consumer._holding.held
-            await until(lambda: sum(len(one.process) for one in held.values()) >= 4 * 7)
-            assert max(len(one.process) for one in held.values()) <= 6 + 4
+            held = consumer._subscriptions.queues
+            await until(lambda: sum(len(one) for one in held.values()) >= 4 * 7)
+            assert max(len(one) for one in held.values()) <= 6 + 4
             gate.set()
             await until(lambda: set(got) >= set(range(1, 120)))
             # its queue's offset is behind it once it has been sent back

@@ -20,11 +20,11 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.variants.pop_handle import Handle
 from rmqtool.client import ClientOptions, Cluster, Received
-from rmqtool.client.consuming.broker.locks import Locks
-from rmqtool.client.consuming.broker.sending_back import SendBack
-from rmqtool.client.popping.assigning import Assigning
-from rmqtool.client.popping.popper import Popped, Popper
-from rmqtool.client.pulling.pull import Puller
+from rmqtool.client.consumer.assignment import BrokerAssignments
+from rmqtool.client.consumer.pop import Popped, Popper
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.queues import Locks
+from rmqtool.client.consumer.sending_back import SendBack
 from rmqtool.rules.releases import RELEASES
 from tests import wire
 from tests.client.peers import Peer, peer, route, run, tells
@@ -176,7 +176,7 @@ def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None
         for (java, answer), body in zip(wanted, said, strict=True):
             assert answer is not None
             one.replies[C.QUERY_ASSIGNMENT] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
-            asking = Assigning(cluster, body["consumerGroup"], body["strategyName"])
+            asking = BrokerAssignments(cluster, body["consumerGroup"], body["strategyName"])
             assigned = await asking.of(await cluster.route(body["topic"]))
             assert assigned is not None
             theirs = [

@@ -14,9 +14,9 @@ from formats.message.read import Record, read
 from formats.primitives import java_hash
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client import FlowLimits, Received
-from rmqtool.client.consuming.offsets.table import Offsets
-from rmqtool.client.consuming.process_queue import ProcessQueue
-from rmqtool.client.consuming.sharing import share, subscription, tags_of
+from rmqtool.client.consumer.assignment import share
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.subscriptions import subscription_data, tags_of
 from rmqtool.rules import rebalance
 from rmqtool.rules.rebalance import Strategy
 
@@ -48,7 +48,7 @@ class Consuming(RuleBasedStateMachine):
         self.now = 0.0
         self.log: dict[int, int] = {}  # queue offset to size of the body
         self.next = self.pulled = 0
-        self.process, self.offsets = ProcessQueue(), Offsets()
+        self.process = ProcessQueue(QUEUE)
         self.working: dict[int, float] = {}  # since when a listener has it
         self.waiting: list[int] = []
         self.settled: set[int] = set()  # consumed, or sent back
@@ -72,7 +72,7 @@ class Consuming(RuleBasedStateMachine):
         self.waiting += found
         self.pulled = found[-1] + 1 if found else self.next
         if not len(self.process):
-            self.offsets.advance(QUEUE, self.pulled)
+            self.process.advance(self.pulled)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
@@ -99,7 +99,7 @@ class Consuming(RuleBasedStateMachine):
         self.settled.add(one.queue_offset)
         done = self.process.remove([one])
         if done is not None:
-            self.offsets.advance(QUEUE, done)
+            self.process.advance(done)
 
     @rule(seconds=st.floats(0, 8))
     def time_passes(self, seconds: float) -> None:
@@ -119,7 +119,7 @@ class Consuming(RuleBasedStateMachine):
     @invariant()
     def nothing_is_passed(self) -> None:
         unsettled = [offset for offset in self.log if offset not in self.settled]
-        assert (self.offsets.at(QUEUE) or 0) <= min(unsettled, default=self.next)
+        assert (self.process.consumed or 0) <= min(unsettled, default=self.next)
 
     @invariant()
     def no_more_than_allowed_waits(self) -> None:
@@ -136,7 +136,7 @@ class Consuming(RuleBasedStateMachine):
                 self.finish(message(offset, self.log[offset]))
         assert len(self.process) == self.process.size == 0
         if self.settled:
-            assert self.offsets.at(QUEUE) in {self.pulled, max(self.settled) + 1}
+            assert self.process.consumed in {self.pulled, max(self.settled) + 1}
 
 
 TestConsuming = Consuming.TestCase
@@ -151,7 +151,7 @@ class Ordering(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.process, self.offsets = ProcessQueue(), Offsets()
+        self.process = ProcessQueue(QUEUE)
         self.next = 0
         self.open: list[int] = []  # had by the listener, not committed
         self.done: set[int] = set()  # committed, or dead
@@ -203,7 +203,7 @@ class Ordering(RuleBasedStateMachine):
         assert offset is not None
         self.done |= set(self.open)
         self.open.clear()
-        self.offsets.set(QUEUE, offset)
+        self.process.consumed = offset
 
     @invariant()
     def nothing_is_passed(self) -> None:
@@ -211,7 +211,7 @@ class Ordering(RuleBasedStateMachine):
         assert waiting == sorted(waiting)
         assert not self.done & set(waiting)
         assert [one.queue_offset for one in self.process.taken] == self.open
-        assert (self.offsets.at(QUEUE) or 0) <= min(waiting, default=self.next)
+        assert (self.process.consumed or 0) <= min(waiting, default=self.next)
         assert self.process.waiting == (len(waiting) > len(self.open))
         assert self.process.size == len(waiting)
 
@@ -233,15 +233,13 @@ def test_limits_of_a_topic_are_divided(messages: int, size: int, queues: int) ->
 
 
 def test_offsets_of_a_queue() -> None:
-    offsets = Offsets()
-    assert offsets.at(QUEUE) is None
-    offsets.advance(QUEUE, 7)
-    offsets.advance(QUEUE, 5)
-    assert offsets.at(QUEUE) == 7
-    offsets.set(QUEUE, 3)
-    assert offsets.at(QUEUE) == 3
-    offsets.forget(QUEUE)
-    assert offsets.at(QUEUE) is None
+    process = ProcessQueue(QUEUE, 4)
+    assert (process.consumed, process.position) == (None, 4)
+    process.put([message(6)])
+    assert process.position == 6
+    process.advance(7)
+    process.advance(5)
+    assert (process.consumed, process.position) == (7, 7)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +248,7 @@ def test_offsets_of_a_queue() -> None:
 )
 def test_expressions(text: str, tags: list[str]) -> None:
     assert tags_of(text) == tags
-    made = subscription("T", tags, 5)
+    made = subscription_data("T", tags, 5)
     assert (made.sub_string, made.tags_set, made.sub_version) == (" || ".join(tags) or "*", tags, 5)
     assert made.code_set == [java_hash(tag) for tag in tags]
 

@@ -28,7 +28,7 @@ from rmqtool.client import (
 )
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
-from rmqtool.client.listening.hooks import Consumption
+from rmqtool.client.consumer.options import Consumption
 from rmqtool.client.producing.choice import Choice
 from rmqtool.client.producing.hooks import EndHook, Ending, SendHook, Sending
 from rmqtool.client.sync import Producer as SyncProducer

@@ -15,9 +15,9 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool import Store
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.consumer.proof import MadeAgain, ProvingPuller
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
-from rmqtool.client.pulling.proof import MadeAgain, ProvingPuller
-from rmqtool.client.pulling.pull import Puller
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.store.append.outgoing import Message
 from tests.cli.running import RMQTOOL, ROOT, rmqtool

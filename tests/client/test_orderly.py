@@ -204,7 +204,7 @@ def test_a_queue_is_not_given_to_others_while_a_listener_works_on_it() -> None:
 def test_without_an_answer_about_locks_nothing_is_given_to_the_listener_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rmqtool.client.consuming.process_queue.LOCK_LIFE", 0.3)
+    monkeypatch.setattr("rmqtool.client.consumer.process_queue.LOCK_LIFE", 0.3)
 
     async def test() -> None:
         async with orderly(5) as (store, locks, _consumer, got):
@@ -225,7 +225,7 @@ def test_offsets_that_are_reset_while_queues_are_shared_anew_stay_reset() -> Non
     async def test() -> None:
         async with orderly(10) as (store, _locks, consumer, got):
             await until(lambda: store.committed == 10)
-            await asyncio.gather(consumer._holding.reset({QUEUE: 0}), consumer._holding.apply("T", [QUEUE]))
+            await asyncio.gather(consumer._held.reset({QUEUE: 0}), consumer._held.apply("T", [QUEUE]))
             await until(lambda: len(got) == 20)
             assert got == list(range(10)) * 2
             await until(lambda: store.committed == 10)

@@ -1,5 +1,6 @@
 """Consumers that poll: in a group beside others, or queues that they are told."""
 
+import asyncio
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode
 from rmqtool.client import From, LitePullConsumer, MessageQueue, PollOptions, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.routes import Route
+from rmqtool.client.consumer.assignment import Rebalancing
 from rmqtool.client.sync import LitePullConsumer as SyncLitePullConsumer
 from rmqtool.testing import TestBroker, broker
 from tests.client.peers import run
@@ -136,7 +138,9 @@ def test_messages_one_by_one_and_queues_that_change(served: TestBroker) -> None:
                 if len(found) == 10:
                     break
             assert sorted(found) == list(range(1, 20, 2))
-            await consumer.poll(0.1)
+            while sum(map(consumer.position, consumer.assignment())) < 20:  # nothing matches in two of the queues
+                assert await consumer.poll(1) == []
+            assert await consumer.poll(0.1) == []  # it has done with what it got before
             route = await consumer.cluster.route("OneByOne")
             less = Route(route.topic, route.writable, route.readable[:3], route.brokers, route.write_queues)
             for watcher in consumer.cluster._route_watchers:
@@ -145,6 +149,33 @@ def test_messages_one_by_one_and_queues_that_change(served: TestBroker) -> None:
             await consumer.unsubscribe("OneByOne")
             assert consumer.assignment() == []
         assert await committed(served, "iterators", "OneByOne") == 20
+
+    run(test)
+
+
+def test_queues_that_are_shared_while_their_topic_is_left_stay_with_others(
+    served: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(served, "Left", 4)
+
+    async def test() -> None:
+        asked, answered = asyncio.Event(), asyncio.Event()
+        ask = Rebalancing._members
+
+        async def ask_slowly(self: Rebalancing, route: Route) -> list[str]:
+            members = await ask(self, route)
+            asked.set()
+            await answered.wait()
+            return members
+
+        monkeypatch.setattr(Rebalancing, "_members", ask_slowly)
+        async with LitePullConsumer(served.namesrv, "leavers", FIRST) as consumer:
+            await consumer.subscribe("Left")
+            await asked.wait()
+            await consumer.unsubscribe("Left")
+            answered.set()
+            assert await consumer.poll(0.3) == []
+            assert consumer.assignment() == []
 
     run(test)
 

@@ -18,7 +18,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.client import Message, MessageQueue, PullConsumer
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
-from rmqtool.client.pulling.pull import Puller
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.contract import MESSAGE_FIELDS

@@ -62,7 +62,8 @@ class Polling:
         return self.inner.assignment()
 
     def behind(self, ends: dict[MessageQueue, int]) -> bool:
-        return any(self.inner._consumed.get(queue, 0) < ends.get(queue, 0) for queue in self.queues())
+        consumed = self.inner._subscriptions.consumed()
+        return any(consumed.get(queue, 0) < ends.get(queue, 0) for queue in self.queues())
 
     async def close(self) -> None:
         self._work.cancel()
@@ -135,10 +136,9 @@ class Life:
             return
         for task in consumer._tasks:
             task.cancel()
-        for held in consumer._holding.held.values():
-            held.process.dropped = True
-            if held.task is not None:
-                held.task.cancel()
+        for process in consumer._subscriptions.queues.values():
+            process.dropped = True
+            process.stop()
         await consumer._processing.stop(0)
         self.broker.leave(member.client_id)
 

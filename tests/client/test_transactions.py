@@ -9,9 +9,9 @@ from formats.remoting import frame
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.client import ClientOptions, Message, PullConsumer
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.message import SendResult
 from rmqtool.client.producing.transactions import State, TransactionProducer
-from rmqtool.client.pulling.pull import Received
 from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.client.sync import TransactionProducer as SyncProducer
 from rmqtool.rules.releases import RELEASES

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.amounts import ALL
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.engine import VERSIONS, Engine, available
@@ -23,14 +24,39 @@ _WITH_CLOCKS = frozenset(
     )
 )
 _SAME_PROGRAM = "test_the_same_program_has_the_same_results"
+# What programs of both releases do for minutes, against one of them here: RMQTOOL_TESTS=all has both.
+_OF_ONE_RELEASE = {
+    f"test_{name}": release
+    for release, names in (
+        ("4.9.8", ("client_access", "consuming_asked", "mqadmin", "orderly", "several_brokers", "tls")),
+        ("5.3.3", ("client", "client_duties", "consuming", "copying", "failover", "follow", "namesrv", "sql92")),
+    )
+    for name in names
+}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two tries where the clocks of others run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Two tries where the clocks of others run, and one release where programs run for minutes."""
     here = Path(__file__).parent
+    other = []
     for item in items:
-        if item.path.parent == here and (item.path.stem in _WITH_CLOCKS or item.name.startswith(_SAME_PROGRAM)):
+        if item.path.parent != here:
+            continue
+        if item.path.stem in _WITH_CLOCKS or item.name.startswith(_SAME_PROGRAM):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
+        wanted = _OF_ONE_RELEASE.get(item.path.stem)
+        if wanted is not None and not ALL and not _is_of(item, wanted):
+            other.append(item)
+    if other:
+        config.hook.pytest_deselected(items=other)
+        left_out = set(other)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_of(item: pytest.Item, release: str) -> bool:
+    """Whether a test is of a release, or of none."""
+    releases = [value for value in brokers.VERSIONS if value in item.name]
+    return not releases or release in releases
 
 
 def _judge(kind: type[J], version: str) -> Iterator[J]:

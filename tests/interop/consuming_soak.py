@@ -161,11 +161,10 @@ class Soak:
         """End a consumer as a kill would: no offset is kept, nobody is told."""
         for task in consumer._tasks:
             task.cancel()
-        for held in consumer._holding.held.values():
-            held.process.dropped = True
-            if held.task is not None:
-                held.task.cancel()
-        consumer._holding.held.clear()
+        for process in consumer._subscriptions.queues.values():
+            process.dropped = True
+            process.stop()
+        consumer._subscriptions.revoke_all()
         for popping in consumer._popping._tasks:
             popping.cancel()
         await consumer._processing.stop(0)

@@ -10,6 +10,7 @@ from rmqtool.services.waiting.delay import DelayedMessage
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import timers
 from tests.conftest import Unpacked
@@ -109,15 +110,44 @@ def test_what_would_stop_a_broker_is_left_out(tmp_path: Path) -> None:
     assert report.warnings[0].startswith("1 timer messages without a usable deliver time")
 
 
-def test_without_a_checkpoint_the_last_message_says_the_time(tmp_path: Path) -> None:
+def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
+    """A broker that lags behind in the queue delivers such a message as soon as it takes it."""
+    lab = timers.Timers()
+    lab.put(-5)  # taken, and its slot is over: it was delivered
+    late = lab.put(-3, enqueue=False)
+    store = lab.write(tmp_path)
+    rebuilt(store)
+    assert [row.physicalOffset for row in pending(store)] == [late]
+    assert timer.slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
+
+
+def test_no_slot_lies_before_the_last_message_of_the_log(tmp_path: Path) -> None:
+    """A broker passes over slots that were over a week before it starts, and this wheel had stood still for long."""
+    lab = timers.Timers()
+    offsets = [lab.put(seconds) for seconds in (-5, 5, 600)]
+    lab.builder.put("Orders", store_timestamp=NOW + 60_000)
+    store = lab.write(tmp_path)
+    (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(timer.Checkpoint(NOW - 10_000, 0, 3, 3)))
+    rebuilt(store)
+    assert [row.physicalOffset for row in pending(store)] == offsets
+    wheel = TimerFiles(StoreLayout(str(store))).wheel_bytes
+    assert timer.slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
+    assert timer.slot_for(wheel, NOW + 600_000) is not None
+
+
+def test_without_a_checkpoint_a_broker_reads_the_queue_from_its_beginning(tmp_path: Path) -> None:
     lab = timers.Timers()
     lab.put(-5)
-    late = lab.put(5)
+    lab.put(5)
     store = lab.write(tmp_path)
     (store / "config" / "timercheck").unlink()
+    before = tree(store)
     report = rebuilt(store)
     assert report.warnings[0].startswith("config/timercheck does not say")
-    assert [row.physicalOffset for row in pending(store)] == [late]
+    assert report.actions == [f"remove timerlog/{0:020d}", "remove timerwheel"]
+    assert not any(path.name.startswith("timer") for path in store.rglob("*") if path.is_file())
+    undo(str(store))
+    assert {**tree(store), "lock": None} == {**before, "lock": None}
 
 
 def test_refused(golden_copy: Unpacked) -> None:

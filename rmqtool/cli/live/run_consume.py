@@ -8,14 +8,16 @@ from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
+from rmqtool.cli.render.messages import message_writer
+from rmqtool.cli.render.output import TableWriter
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
-from rmqtool.cli.shell.message_rows import message_writer
-from rmqtool.cli.shell.output import TableWriter, note
-from rmqtool.cli.shell.times import parse_time
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer
-from rmqtool.client.pulling.consumer import PullConsumer
-from rmqtool.client.pulling.pull import LOOKING, Puller, Received
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group

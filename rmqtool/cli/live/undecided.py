@@ -3,9 +3,9 @@
 import threading
 import time
 
-from rmqtool.cli.shell.ending import Ending
+from rmqtool.cli.framework.ending import Ending
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.transactions import State
-from rmqtool.client.pulling.pull import Received
 
 _MOST_SECONDS = 150.0  # brokers look every minute by default, for messages older than six seconds
 

@@ -10,6 +10,13 @@ from formats.remoting.frame import Command
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 
 T = TypeVar("T", bound=Declared)
+SEND_STATUSES: dict[int, str] = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+"""Response codes of messages that are stored, by their names (SendStatus)."""
 
 
 def succeeded(response: Command, address: str) -> Command:

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -38,6 +40,10 @@ class Loop:
         except BaseException:
             future.cancel()
             raise
+
+    def is_here(self) -> bool:
+        """Whether the caller runs in the thread of the event loop."""
+        return threading.current_thread() is self._thread
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine without waiting for it."""
@@ -83,10 +89,45 @@ class Face(Generic[Inner]):
         finally:
             self._loop.close()
 
-    def _now(self, call: Callable[[], T]) -> T:
-        """The result of a function that is to run in the event loop's thread."""
 
-        async def called() -> T:
-            return call()
+def waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """A method of a face that waits for the coroutine of its inner object."""
 
-        return self._loop.run(called())
+    @wraps(method)
+    def wait(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = face._loop.run(getattr(face._inner, method.__name__)(*args, **kwargs))
+        return result
+
+    return wait
+
+
+def starts(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], "Future[T]"]:
+    """A method of a face that starts what its inner object does, without waiting for it."""
+
+    @wraps(method)
+    def start(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        async def work() -> T:
+            return await inner(*args, **kwargs)
+
+        inner: Callable[P, Awaitable[T]] = getattr(face._inner, method.__name__)
+        result: Future[T] = face._loop.start(work())
+        return result
+
+    return start
+
+
+def calls(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method of a face that calls its inner object in the thread of the event loop."""
+
+    @wraps(method)
+    def call(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def work() -> T:
+            return inner(*args, **kwargs)
+
+        inner: Callable[P, T] = getattr(face._inner, method.__name__)
+        if face._loop.is_here():  # called by what runs there, such as a watcher
+            return inner(*args, **kwargs)
+        result: T = face._loop.run(work())
+        return result
+
+    return call

@@ -18,12 +18,12 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
+from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying.pace import Pace
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer
-from rmqtool.client.pulling.proof import Last, MadeAgain, last_at, prove
-from rmqtool.client.pulling.pull import Puller
 from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)

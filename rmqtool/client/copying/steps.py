@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.client.consumer.proof import Last
 from rmqtool.client.producing.message import Message
-from rmqtool.client.pulling.proof import Last
 
 ORIGIN = "RMQTOOL_ORIGIN"
 """Property: where a message lay, ``STORE:PHYSICAL_OFFSET``."""

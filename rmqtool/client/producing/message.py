@@ -5,20 +5,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.rules.sending import OutMessage
 
 WAIT = "WAIT"
 DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x
-STATUSES: dict[int, str] = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-}
-"""Response codes of messages that are stored."""
 
 
 @dataclass(slots=True)  # not frozen: making a message takes a quarter of the time

@@ -14,10 +14,10 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.topics import AUTO_CREATE
-from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.answers import SEND_STATUSES, header_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
-from rmqtool.client.producing.message import STATUSES, Message, SendResult
+from rmqtool.client.producing.message import Message, SendResult
 from rmqtool.rules.sending import COMPRESS_FROM, OutMessage, compress
 
 TRAN_MSG = "TRAN_MSG"
@@ -125,7 +125,7 @@ def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, addre
         BrokerError: it was not stored.
         BadAnswer: the answer does not tell where it is.
     """
-    status = STATUSES.get(response.code)
+    status = SEND_STATUSES.get(response.code)
     if status is None:
         raise BrokerError(response, address)
     sent = header_from(h.Sent, response, address)

@@ -20,10 +20,10 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.hooks import tell_hooks
 from rmqtool.client.cluster.namespaces import without_namespace
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.hooks import EndHook, Ending
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer, ProducerOptions, Select
-from rmqtool.client.pulling.pull import Received
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 

@@ -21,7 +21,7 @@ from formats.topics import TRACE
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.identity import new_client_id
-from rmqtool.client.listening.hooks import ConsumeHook, Consumption
+from rmqtool.client.consumer.options import ConsumeHook, Consumption
 from rmqtool.client.producing.hooks import EndHook, Ending, SendHook, Sending
 from rmqtool.client.producing.message import Message
 from rmqtool.client.producing.producer import Producer, ProducerOptions

@@ -1,13 +1,14 @@
 """Make wheel, timer log and checkpoint of the timer of 5.x anew from the messages of its topic.
 
-The log of messages tells everything but one thing: how far the wheel had turned. That is what ``config/timercheck``
-says; without it, the wheel begins at the store time of the last message, before which all was due that can have been
-delivered. Where in doubt a message waits again: twice is allowed, lost is not.
+The log of messages tells everything but two things: how far the wheel had turned, and how far the queue was taken.
+These ``config/timercheck`` says. Without it, nothing proves which messages were delivered: the timer's files are
+removed, and a broker reads the timer's queue from its beginning. A message may be delivered twice, and none is lost.
 
 Source: store.timer.TimerMessageStore (doEnqueue, recover, reviseQueueOffset), TimerLog.append.
 """
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from formats.variants import timer
 from rmqtool.errors import Refused
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files as disk
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
@@ -82,7 +84,12 @@ class TimerBuilder:
         self._window = layout.conf.timer_window * self.files.precision
         self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
         self._last: _Wait | None = None  # of the queue, whether it waits or not
-        self._begin = self._turned()
+        point = self.files.point
+        self._read = self._slot(point.last_read_time)  # the slot that was to be read next, ms
+        # from there on also what is overdue was not taken
+        self._taken = min(point.last_timer_queue_offset, point.master_timer_queue_offset)
+        # the slot that is read next; a broker passes over slots that were over a week before it starts
+        self._begin = max(self._read, self._slot(self._last_store_time()))
 
     def _on_disk(self) -> PlainQueue | None:
         return open_queue(self.layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
@@ -96,23 +103,10 @@ class TimerBuilder:
             )
         return open_rocks_queue(self.layout, timer.TOPIC, timer.QUEUE_ID)
 
-    def _turned(self) -> int:
-        """Time of the slot that the wheel reads next, ms."""
-        point = self.files.checkpoint
-        if point is not None and point.last_read_time > 0:
-            return self._slot(point.last_read_time)
-        last = self.log.end(self._stored.recovered.max_physical_offset if self._stored is not None else -1)[1]
-        begin = self._slot(last or self._last_timer_time())
-        self.warnings.append(
-            f"config/timercheck does not say how far the wheel has turned: it begins at {begin}; messages that were "
-            "due before and were not delivered are not delivered any more"
-        )
-        return begin
-
-    def _last_timer_time(self) -> int:
-        entry = self._stored.entry(self._stored.max_offset - 1) if self._stored is not None else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else 0
+    def _last_store_time(self) -> int:
+        """Of the log, ms; a time that is still to come, as damage may have it, counts as none."""
+        last = self.log.end(self._stored.recovered.max_physical_offset if self._stored is not None else -1)[1] or 0
+        return last if last <= time.time_ns() // 1_000_000 else 0
 
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
@@ -124,7 +118,7 @@ class TimerBuilder:
         """
         found: dict[object, _Wait] = {}
         skipped = 0
-        for _first, units in self.queue.runs(self.queue.min_offset(self.log.min_offset)):
+        for first, units in self.queue.runs(self.queue.min_offset(self.log.min_offset)):
             offsets = units["physical_offset"].tolist()
             for number, record in records_at(self.log, offsets):
                 if record.topic != _TOPIC:
@@ -134,7 +128,7 @@ class TimerBuilder:
                 wait = self._last = _wait_of(message, record)
                 if message.unusable is not None:
                     skipped += 1
-                elif wait.out >= self._begin:
+                elif wait.out >= self._read or first + number >= self._taken:
                     # a mark may have the key of what it recalls
                     key: object = (message.key or message.physical_offset, message.mark)
                     found.pop(key, None)
@@ -148,7 +142,11 @@ class TimerBuilder:
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""
-        words: list[str] = []
+        if self._read <= 0:
+            words, warning = remove_timer(self.files, change)
+            self.warnings.append(warning)
+            return words
+        words = []
         end = self._build_log(change, words)
         self._build_wheel(change, words)
         self._build_checkpoint(change, words, end)
@@ -179,7 +177,7 @@ class TimerBuilder:
         return log.position
 
     def _enqueue(self, log: "_LogWriter", wait: _Wait) -> None:
-        fires, magic = self._slot(wait.out), timer.MAGIC_DEFAULT
+        fires, magic = max(self._slot(wait.out), self._begin), timer.MAGIC_DEFAULT
         ahead = fires - self._begin
         if ahead >= self._window:
             magic |= timer.MAGIC_ROLL
@@ -221,6 +219,24 @@ class TimerBuilder:
         )
         change.put_content(self.files.checkpoint_path, timer.build_checkpoint(point))
         words.append("put config/timercheck")
+
+
+def remove_timer(files: TimerFiles, change: Change) -> tuple[list[str], str]:
+    """Remove wheel, log and checkpoint, so that a broker reads the timer's queue from its beginning.
+
+    Returns:
+        The actions in words, and what the person should know.
+    """
+    paths = [*(file.path for file in files.log), *(path for path in files.log.foreign if os.path.isfile(path))]
+    paths += [path for path in (files.wheel_path, files.checkpoint_path) if exists(path)]
+    for path in paths:
+        change.remove(path)
+    warning = (
+        "config/timercheck does not say how far the wheel had turned: its files are removed, and a broker reads "
+        "the timer's queue from its beginning: messages that it has delivered and the log still has are delivered once "
+        "more, none is lost"
+    )
+    return [f"remove {os.path.relpath(path, files.layout.root)}" for path in paths], warning
 
 
 def _wait_of(message: TimerMessage, record: Record) -> _Wait:

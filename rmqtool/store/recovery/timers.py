@@ -28,7 +28,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
-from rmqtool.store.recovery.whole_timer import lacks_checkpoint, last_turn, make_timer
+from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
 
 _LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
 Say = Callable[[str, str], None]
@@ -58,10 +58,8 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
             ]
             return
     start = TimerAtStart(recovery, files, change, say)
-    if whole and (files.wheel is None and start.end > 0):
+    if whole and start.end > 0 and (files.wheel is None or lacks_checkpoint(files)):
         make_timer(recovery, files, change, say, [])
-    elif whole and lacks_checkpoint(files) and start.end > 0:
-        start.put_checkpoint()
     else:
         start.run()
 
@@ -235,26 +233,6 @@ class TimerAtStart:
         self.recovery.warnings.append(
             "timerlog: units are gone, and with them the place in the queue where their messages begin: a broker never "
             f"delivers these. Nothing of the timer is changed here: rmqtool rebuild {root} timer finds all that wait"
-        )
-
-    def put_checkpoint(self) -> None:
-        """Hand over a checkpoint in the place of one that says nothing: by the last unit, and its message."""
-        self._cut(self._stale())
-        before = self.files.checkpoint or timer.Checkpoint()
-        found = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
-        queued = min(max(self._entry_of(*found) + 1 if found is not None else self.low, self.low), self.high)
-        new = before._replace(
-            last_read_time=last_turn(self.files, self.end),
-            last_timer_log_flush_position=self.end,
-            last_timer_queue_offset=queued,
-            master_timer_queue_offset=queued,
-        )
-        self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
-        self.say("put", self.files.checkpoint_path)
-        self.recovery.warnings.append(
-            "config/timercheck does not say how far the wheel has turned: it is set back to "
-            f"{new.last_read_time}, when the last unit was written: messages that were delivered since are delivered "
-            "once more, none is lost"
         )
 
     def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:

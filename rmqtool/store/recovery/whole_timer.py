@@ -1,13 +1,11 @@
 """A timer that a broker does not start on, or that has lost units, made again from the messages that wait.
 
-That needs to know how far the wheel has turned. Where ``config/timercheck`` does not say it, the last unit of the timer
-log does, which was written then or before: what was delivered since is delivered once more. Where nothing says it, the
-timer's files go, and a broker reads the timer's queue from its beginning.
+That needs to know how far the wheel had turned, which only ``config/timercheck`` says. Without it, the timer's files
+are removed, and a broker reads the timer's queue from its beginning.
 
 Source: store.timer.TimerMessageStore (recover), TimerCheckpoint.
 """
 
-import os
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -15,9 +13,8 @@ import numpy as np
 
 from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
-from rmqtool.store.builders.timer import TimerBuilder
+from rmqtool.store.builders.timer import TimerBuilder, remove_timer
 from rmqtool.store.changes.change import Change
-from rmqtool.store.disk.remote import exists
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.plan import Recovery
@@ -62,39 +59,23 @@ def make_timer(recovery: Recovery, files: TimerFiles, change: Change, say: Say, 
     queue = recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
     point = files.point
     if queue is None or point.last_read_time <= 0:
-        _take_away(recovery, files, change, say)
+        actions, warning = remove_timer(files, change)
+        _say_all(recovery, actions, say)
+        recovery.warnings.append(warning)
         return
     for path in filter(can_go, files.log.foreign):
         change.remove(path)
         say("remove", path)
     builder = TimerBuilder(recovery.inputs.layout, StagedTimerQueue(queue))
-    for action in builder.prepare(change):
-        verb, _, name = action.partition(" ")
-        say(verb, recovery.inputs.layout.path(name))
+    _say_all(recovery, builder.prepare(change), say)
     recovery.unloaded += why
     recovery.warnings += builder.warnings
 
 
-def _take_away(recovery: Recovery, files: TimerFiles, change: Change, say: Say) -> None:
-    paths = [*(file.path for file in files.log), *(path for path in files.log.foreign if os.path.isfile(path))]
-    paths += [path for path in (files.wheel_path, files.checkpoint_path) if exists(path)]
-    for path in paths:
-        change.remove(path)
-        say("remove", path)
-    recovery.warnings.append(
-        "timer: nothing says how far the wheel had turned: its files go, and a broker reads the timer's queue from its "
-        "beginning: messages that it has delivered and the log still has are delivered once more, none is lost"
-    )
-
-
-def last_turn(files: TimerFiles, end: int) -> int:
-    """Time of the last unit in front of the end of the timer log, ms; 0 without any."""
-    file = files.log.find(end - timer.UNIT_SIZE)
-    unit = None
-    if file is not None:
-        unit = timer.read_unit(file.view(), end - timer.UNIT_SIZE - file.base, file.size)
-        file.release()
-    return unit.write_time if isinstance(unit, timer.LogUnit) else 0
+def _say_all(recovery: Recovery, actions: list[str], say: Say) -> None:
+    for action in actions:
+        verb, _, name = action.partition(" ")
+        say(verb, recovery.inputs.layout.path(name))
 
 
 def lacks_checkpoint(files: TimerFiles) -> bool:

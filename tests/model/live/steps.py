@@ -11,9 +11,9 @@ from rmqtool.cli.live import run_acked
 from rmqtool.cli.live.copying import run_mirror, run_replay
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.consumer import pull as pull_consumer
+from rmqtool.client.consumer.options import PushOptions
 from rmqtool.client.copying import replay as replaying
-from rmqtool.client.listening.options import PushOptions
-from rmqtool.client.pulling import consumer as pull_consumer
 from rmqtool.remoting.connection import Connection
 from tests.model.commands import STEPPED, Done, Kill, Pause, run
 from tests.model.disks import empty, fill

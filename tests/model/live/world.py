@@ -20,9 +20,9 @@ from rmqtool.cli.live.copying.positions import FILE
 from rmqtool.client import ClientOptions, Message, Producer
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying.steps import REPLAY
 from rmqtool.client.producing.message import NotSent
-from rmqtool.client.pulling.pull import Puller
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.client.consumer.proof import Last
 from rmqtool.client.copying.replay import CannotGoOn
 from rmqtool.client.copying.steps import Origin, Place, Round
-from rmqtool.client.pulling.proof import Last
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 
 _KIND, _VERSION = "rmqtool replay", 1

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.dump.position import Position
+from rmqtool.client.consumer.proof import Last, last_of
 from rmqtool.client.copying.steps import ORIGIN
-from rmqtool.client.pulling.proof import Last, last_of
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.opened.message import StoredMessage

@@ -1,0 +1,190 @@
+"""Calling a listener, in its turn, and counting how that went (client.stat.ConsumerStatsManager)."""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
+
+from rmqtool.client.cluster.hooks import tell_hooks
+from rmqtool.client.consumer.options import Consumption, Later, Listener, Ordered, PushOptions, Said, Suspend
+from rmqtool.client.consumer.received import Received
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Workers(Generic[T]):
+    """Workers and what waits for them.
+
+    Args:
+        count: how many there are.
+        work: what is done; what it raises is logged, and the next one's turn comes.
+    """
+
+    def __init__(self, count: int, work: Callable[[T], Awaitable[None]]) -> None:
+        self._count, self._work_on = count, work
+        self._waiting: asyncio.Queue[T | None] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._left: list[T] = []
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._count)]
+
+    def submit(self, one: T) -> None:
+        """Have something done, in its turn."""
+        self._waiting.put_nowait(one)
+
+    async def stop(self, wait: float) -> list[T]:
+        """Begin nothing more, and wait so many seconds for what has begun; the rest is cancelled.
+
+        Returns:
+            What had not begun.
+        """
+        self._stopping = True
+        for _ in self._tasks:
+            self._waiting.put_nowait(None)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=wait)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not self._waiting.empty():
+            if (one := self._waiting.get_nowait()) is not None:
+                self._left.append(one)
+        return self._left
+
+    async def _work(self) -> None:
+        while (one := await self._waiting.get()) is not None:
+            if self._stopping:
+                self._left.append(one)
+                continue
+            try:
+                await self._work_on(one)
+            except Exception:
+                log.exception("%r: not done", type(one))
+
+
+_BUCKET, _BUCKETS = 10.0, 6  # s, and how many of them a minute has
+
+
+class Failed:
+    """What is there in the place of a listener's answer.
+
+    Attributes:
+        error: that it raised; None where it returned something that is no answer.
+        words: what went wrong.
+    """
+
+    def __init__(self, words: str, error: BaseException | None = None) -> None:
+        self.words, self.error = words, error
+
+
+class Counts:
+    """Messages of the last minute that were consumed and that failed, of one topic."""
+
+    def __init__(self) -> None:
+        self.failed_in_all = 0
+        self._buckets: deque[tuple[float, list[float]]] = deque(maxlen=_BUCKETS)
+
+    def add(self, now: float, done: int, failed: int, seconds: float) -> None:
+        """A call of the listener has ended."""
+        if not self._buckets or now - self._buckets[-1][0] >= _BUCKET:
+            self._buckets.append((now, [0, 0, 0, 0]))
+        for at, value in enumerate((done, failed, seconds, 1)):
+            self._buckets[-1][1][at] += value
+        self.failed_in_all += failed
+
+    def rates(self, now: float) -> tuple[float, float, float]:
+        """Messages a second consumed, and failed, and ms that a call takes."""
+        recent = [(at, sums) for at, sums in self._buckets if now - at < _BUCKET * _BUCKETS]
+        if not recent:
+            return 0.0, 0.0, 0.0
+        span = max(now - recent[0][0], 1.0)
+        done, failed, seconds, calls = (sum(column) for column in zip(*[sums for _at, sums in recent], strict=True))
+        return done / span, failed / span, seconds * 1000 / calls
+
+
+@dataclass
+class Calls:
+    """Calls a listener; one that is no coroutine runs in threads.
+
+    Attributes:
+        counts: topic to how it went.
+    """
+
+    group: str
+    listener: Listener
+    options: PushOptions
+    threads: ThreadPoolExecutor | None
+    counts: dict[str, Counts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, group: str, listener: Listener, options: PushOptions) -> "Calls":
+        """As many calls at a time as there are threads."""
+        if inspect.iscoroutinefunction(listener):
+            return cls(group, listener, options, None)
+        return cls(group, listener, options, ThreadPoolExecutor(options.concurrency, "rmqtool-listener"))
+
+    async def call(self, messages: Sequence[Received]) -> Said | Failed:
+        """What the listener says; whatever goes wrong in it is told in words."""
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        hooks, consumption = self.options.hooks, None
+        if hooks:
+            now = time.time_ns() // 1_000_000
+            consumption = Consumption(group=self.group, queue=messages[0].queue, messages=messages, began=now)
+            tell_hooks([hook.before for hook in hooks], consumption)
+        said = await self._call(messages)
+        end = clock()
+        failed = len(messages) if isinstance(said, Failed | Later | Suspend) else 0
+        counts = self.counts.setdefault(messages[0].topic, Counts())
+        counts.add(end, len(messages) - failed, failed, end - begin)
+        if consumption is not None:
+            consumption.took, consumption.success = round((end - begin) * 1000), not failed
+            consumption.outcome = self._outcome(said, end - begin)
+            tell_hooks([hook.after for hook in hooks], consumption)
+        return said
+
+    def _outcome(self, said: Said | Failed, seconds: float) -> str:
+        """As ConsumeReturnType names it."""
+        if isinstance(said, Failed):
+            return "EXCEPTION" if said.error is not None else "RETURNNULL"
+        if seconds >= self.options.consume_timeout:
+            return "TIME_OUT"
+        return "FAILED" if isinstance(said, Later | Suspend) else "SUCCESS"
+
+    async def _call(self, messages: Sequence[Received]) -> Said | Failed:
+        said: object
+        try:
+            if self.threads is None:
+                said = self.listener(messages)
+            else:
+                said = await asyncio.get_running_loop().run_in_executor(self.threads, self.listener, messages)
+            if inspect.isawaitable(said):
+                said = await cast(Awaitable[object], said)
+        except asyncio.CancelledError as err:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            log.warning("%s: the listener was cancelled by itself", messages[0].message_id)
+            return Failed("the listener was cancelled by itself", err)
+        except Exception as err:
+            log.warning("%s: the listener failed", messages[0].message_id, exc_info=True)
+            return Failed(f"{type(err).__name__}: {err}", err)
+        if said is None or isinstance(said, Later | Suspend | Ordered):
+            return said
+        log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(said))
+        return Failed(f"the listener returned {type(said).__name__}, which is no answer")
+
+    def close(self) -> None:
+        """Begin no call more."""
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,265 @@
+"""A consumer that asks for its messages (client.consumer.DefaultLitePullConsumer)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from formats.remoting.admin import ConsumerRunningInfo, ConsumeStatus, QueueState
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import ClientError, NoRoute
+from rmqtool.client.cluster.namespaces import with_namespace
+from rmqtool.client.cluster.routes import Route
+from rmqtool.client.consumer.assignment import Rebalancing
+from rmqtool.client.consumer.offsets import LocalOffsets, beginning
+from rmqtool.client.consumer.options import PollOptions
+from rmqtool.client.consumer.pull import QueueReader
+from rmqtool.client.consumer.received import Received, as_sent
+from rmqtool.client.consumer.requests import answer_running_info, client_properties
+from rmqtool.client.consumer.subscriptions import wanted_of
+from rmqtool.remoting.connection import Connection
+from rmqtool.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+Changed = Callable[[str, tuple[MessageQueue, ...]], None]
+
+
+class LitePullConsumer(QueueReader):
+    """Reads topics that it shares with its group, or queues that it is told. Use as an asynchronous context manager.
+
+    Either :meth:`subscribe` or :meth:`assign` says what is read. Only what a poll gave before the latest one is
+    committed by itself: whoever polls again has done with it.
+
+    Args:
+        client: addresses of name servers, options of a client, or a cluster, which is shared by one consumer of a
+            group at most.
+
+    Raises:
+        ValueError: no name for a group.
+        NotReached: no name server is given.
+    """
+
+    def __init__(self, client: str | ClientOptions | Cluster, group: str, options: PollOptions | None = None) -> None:
+        options = options or PollOptions()
+        super().__init__(
+            client, group, batch=options.batch, ahead=options.ahead, wait=options.hold,
+            broadcasting=options.broadcasting, local_offsets=options.local_offsets,
+        )  # fmt: skip
+        self.options = options
+        self._chosen = False  # by `assign`
+        self._turn = asyncio.Lock()  # queues of a topic are not taken while it is left, or the other way round
+        self._committed_at = 0.0
+        self._watching: dict[str, list[Changed]] = {}
+        self._known: dict[str, tuple[MessageQueue, ...]] = {}  # the queues that watchers have heard of
+        self._rebalancing = Rebalancing(
+            self.cluster, self.group, self._subscriptions, None if options.broadcasting else options.strategy,
+            self._apply, options.rebalance_interval,
+        )  # fmt: skip
+        self._task: asyncio.Task[None] | None = None
+
+    async def _join(self) -> None:
+        await self._subscriptions.store.open()
+        self.cluster.on_route(self._route_changed)
+        self._committed_at = asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """Commit what may be, and leave the group."""
+        await super().close()
+
+    async def _leave(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self.options.auto_commit:
+            await self._subscriptions.keep()
+        for queue in list(self._subscriptions.queues):
+            self._end(queue)
+        await self._subscriptions.store.close()
+        await self.cluster.remove_consumer(self.group)
+
+    # -- what is read -------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Read a topic, whose queues are shared with the other members of the group.
+
+        Args:
+            expression: tags, ``*``, or :class:`Sql`. Members of a group must agree.
+
+        Raises:
+            ValueError: no tag; or queues were assigned.
+        """
+        if self._chosen:
+            raise ValueError("queues are assigned: nothing can be subscribed besides")
+        topic = with_namespace(self._namespace, topic)
+        self._subscriptions.subscribe(topic, *wanted_of(expression))
+        try:
+            await self.cluster.route(topic)
+        except NoRoute as err:
+            log.warning("%s; it is waited for", err)
+        self.cluster.add_consumer(self.group, lambda: self._subscriptions.describe("CONSUME_ACTIVELY", self.options))
+        await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
+        if self._task is None:
+            self.cluster.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+            self.cluster.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
+            self._task = asyncio.create_task(self._rebalancing.run())
+        self._rebalancing.wake()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more; its queues go to the other members of the group."""
+        topic = with_namespace(self._namespace, topic)
+        async with self._turn:
+            if not self._subscriptions.unsubscribe(topic):
+                return
+            await self._have(set(), {polled.queue for polled in self._subscriptions.of_topic(topic)})
+        await self.cluster.heartbeat()
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read these queues, and no others, without being a member of the group.
+
+        Raises:
+            ValueError: topics were subscribed.
+            NoRoute, RemotingError, BrokerError: it cannot be told where a queue begins.
+        """
+        if self._subscriptions.topics:
+            raise ValueError("topics are subscribed: no queues can be assigned besides")
+        self._chosen = True
+        await self._have(set(queues), set(self._subscriptions.queues))
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return sorted(self._subscriptions.queues)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic, whoever reads them.
+
+        Raises:
+            NoRoute: no name server knows it.
+            RemotingError: none answers.
+        """
+        return (await self.cluster.route(with_namespace(self._namespace, topic))).readable
+
+    async def on_queues_changed(self, topic: str, watcher: Changed) -> None:
+        """Be told when a topic gets other queues, as its route says, which is asked for now and then.
+
+        Args:
+            watcher: is given the topic and its queues.
+
+        Raises:
+            NoRoute: no name server knows it.
+            RemotingError: none answers.
+        """
+        topic = with_namespace(self._namespace, topic)
+        self._known.setdefault(topic, await self.queues(topic))
+        self._watching.setdefault(topic, []).append(watcher)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float = 5.0) -> list[Received]:
+        """The next messages of one queue; none where there are none within ``timeout`` seconds.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: a queue cannot be read; asked again, it is tried again.
+        """
+        self._note_consumed()
+        now = asyncio.get_running_loop().time()
+        if self.options.auto_commit and now - self._committed_at >= self.options.commit_interval:
+            self._committed_at = now
+            await self._subscriptions.keep()
+        messages = await super().poll(timeout)
+        return [as_sent(message, self._namespace) for message in messages] if self._namespace else messages
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Keep where the group is; brokers have it when this returns.
+
+        Args:
+            offsets: of some queues; by default all that was polled counts as consumed.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: one was not kept.
+        """
+        subscriptions = self._subscriptions
+        if offsets is None:
+            self._note_consumed()
+            offsets = subscriptions.consumed()
+        for queue in offsets.keys() & subscriptions.queues.keys():
+            subscriptions.queues[queue].consumed = offsets[queue]
+        if isinstance(subscriptions.store, LocalOffsets):
+            await subscriptions.store.write(offsets)
+            return
+        for queue, offset in offsets.items():
+            await self._puller.commit(queue, offset)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset; what was read ahead is dropped.
+
+        Raises:
+            KeyError: the queue is not read.
+            ValueError: it has no such offset.
+            NoRoute, RemotingError, BrokerError: that cannot be told.
+        """
+        first, end = await self._puller.offsets(queue)
+        if not first <= offset <= end:
+            raise ValueError(f"{queue}: offset {offset}: {first} to {end}")
+        self._seek(queue, offset)
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    def _members_changed(self, _connection: Connection, _request: Command) -> None:
+        self._rebalancing.wake()
+
+    def _running_info(self, _connection: Connection, request: Command) -> Command:
+        """Request 307: how this client stands."""
+        return answer_running_info(request, self.group, self._info)
+
+    def _info(self) -> ConsumerRunningInfo:
+        subscriptions = self._subscriptions
+        return ConsumerRunningInfo(
+            properties=client_properties(self.cluster, subscriptions.began, "CONSUME_ACTIVELY", -1),
+            subscription_set=subscriptions.wanted(),
+            mq_table={
+                queue: QueueState(commit_offset=polled.consumed or 0)
+                for queue, polled in sorted(subscriptions.queues.items())
+            },
+            status_table={topic: ConsumeStatus() for topic in subscriptions.topics},
+        )
+
+    def _route_changed(self, route: Route) -> None:
+        self._rebalancing.route_changed(route)
+        if route.topic in self._known and self._known[route.topic] != route.readable:
+            self._known[route.topic] = route.readable
+            for watcher in self._watching[route.topic]:
+                watcher(route.topic, route.readable)
+
+    def _note_consumed(self) -> None:
+        for polled in self._subscriptions.queues.values():
+            polled.consumed = polled.position
+
+    async def _apply(self, topic: str, mine: Collection[MessageQueue]) -> bool:
+        async with self._turn:
+            if topic not in self._subscriptions.topics:  # it was left while its queues were shared
+                mine = ()
+            try:
+                await self._have(set(mine), {polled.queue for polled in self._subscriptions.of_topic(topic)})
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: not read yet: %s", topic, err)
+                return False
+            return True
+
+    async def _have(self, wanted: set[MessageQueue], before: set[MessageQueue]) -> None:
+        """Read these queues in the place of others."""
+        left = [polled for queue in before - wanted if (polled := self._end(queue)) is not None]
+        if self.options.auto_commit and left:
+            await self._subscriptions.keep(*left)
+        for queue in sorted(wanted - before):
+            offset = await self._first(queue)
+            self._begin(queue, offset, offset)
+
+    async def _first(self, queue: MessageQueue) -> int:
+        stored = await self._subscriptions.store.read(queue)
+        if stored is not None:
+            return stored
+        options, began = self.options, self._subscriptions.began
+        return await beginning(self._puller, queue, options.start, options.start_time, began)

@@ -1,0 +1,199 @@
+"""Where a group is in its queues: at brokers, and in a file of its own (client.consumer.store)."""
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from formats.errors import FormatError
+from formats.remoting.shapes import MessageQueue
+from formats.topics import RETRY_PREFIX
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consumer.options import From
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.broadcast import QueueName, build, parse
+
+log = logging.getLogger(__name__)
+
+_HALF_AN_HOUR = 30 * 60 * 1000  # ms
+
+
+async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
+    """The offset; that of the first message is 0, and a broker that has it no more says then where to go on.
+
+    Nobody is asked for that, as in Java: brokers with ACL 2.0 answer only those who have more rights than to consume.
+
+    Args:
+        start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
+
+    Raises:
+        NoRoute, RemotingError, BrokerError: it cannot be told.
+    """
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start == From.FIRST or (start == From.LAST and is_retry):
+        return 0
+    if start == From.LAST or is_retry:
+        return await puller.end(queue)
+    return await puller.offset_at(queue, began - _HALF_AN_HOUR if start_time is None else start_time)
+
+
+class RemoteOffsets:
+    """Each queue's broker has its offset.
+
+    Args:
+        puller: gives what asks for the offsets of a topic.
+    """
+
+    def __init__(self, puller: Callable[[str], Puller]) -> None:
+        self._puller = puller
+
+    async def open(self) -> None:
+        """Nothing is needed."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None where it never was.
+
+        Raises:
+            ClientError, RemotingError: it cannot be told.
+        """
+        return await self._puller(queue.topic).committed(queue)
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Have brokers keep them; what fails is tried again with the next ones."""
+        for queue, offset in offsets.items():
+            try:
+                await self._puller(queue.topic).commit(queue, offset)
+            except (ClientError, RemotingError) as err:
+                log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
+
+    async def close(self) -> None:
+        """Nothing is needed."""
+
+
+_MOST_BYTES = 64 << 20
+DEFAULT_FOLDER = Path("~/.rocketmq_offsets")
+
+
+class LocalOffsets:
+    """The file ``<folder>/<clientId>/<group>/offsets.json``, where Java's client has it and in its form.
+
+    The file before the last write is kept as ``offsets.json.bak``, and is read where the other cannot be. What the file
+    says of queues that are not written stays in it. Two consumers do not write one file: the folder is locked.
+
+    Args:
+        folder: where the files of all clients are.
+
+    Raises:
+        ValueError: an id that is no name of a folder.
+    """
+
+    def __init__(self, folder: Path | None, client_id: str, group: str) -> None:
+        if "/" in client_id or client_id in {"", ".", ".."}:
+            raise ValueError(f"client_id {client_id!r}: no name for a folder of offsets")
+        base = (DEFAULT_FOLDER if folder is None else folder).expanduser()
+        self.path = Path(os.path.realpath(base / client_id / group / "offsets.json"))
+        self._table: dict[QueueName, int] = {}
+        self._written: dict[QueueName, int] | None = None
+        self._lock: int | None = None
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Read the file.
+
+        Raises:
+            ClientError: it and its ``.bak`` cannot be read, or another consumer writes it.
+        """
+        await asyncio.to_thread(self._open)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Where the consumer is; None where it never was."""
+        found = self._table.get(QueueName(queue.topic, queue.broker_name, queue.queue_id))
+        return None if found is None or found < 0 else found
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Write the file anew; what fails is tried again with the next offsets."""
+        async with self._turn:
+            self._table |= {QueueName(q.topic, q.broker_name, q.queue_id): offset for q, offset in offsets.items()}
+            table = dict(self._table)
+            if table == self._written or self._lock is None:
+                return
+            try:
+                await asyncio.to_thread(self._write, build(dict(sorted(table.items()))))
+                self._written = table
+            except OSError as err:
+                log.warning("%s: offsets are not kept yet: %s", self.path, err.strerror or err)
+
+    async def close(self) -> None:
+        """Leave the file to others."""
+        async with self._turn:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def _open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as err:
+            raise ClientError(f"{self.path.parent}: {err.strerror or err}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise ClientError(
+                f"{self.path}: another consumer keeps its offsets there; give each a client_id of its own"
+            ) from None
+        except OSError as err:  # not on every file system
+            log.warning("%s: cannot be locked: %s", self.path.parent, err.strerror or err)
+        self._table = self._read()
+
+    def _read(self) -> dict[QueueName, int]:
+        failure: Exception | None = None
+        for path in (self.path, self.path.with_name("offsets.json.bak")):
+            try:
+                with open(path, "rb") as file:
+                    data = file.read(_MOST_BYTES + 1)
+                if len(data) > _MOST_BYTES:
+                    raise ClientError(f"{path}: more than {_MOST_BYTES} bytes")
+                if data.strip():
+                    return parse(data)
+            except FileNotFoundError:
+                continue
+            except OSError as err:
+                failure = failure or ClientError(f"{path}: {err.strerror or err}")
+            except FormatError as err:
+                failure = failure or ClientError(f"{path}: byte {err.at}: {err.reason}")
+            except ClientError as err:
+                failure = failure or err
+        if failure is not None:
+            raise failure
+        return {}
+
+    def _write(self, data: bytes) -> None:
+        try:
+            before = self.path.read_bytes()
+        except FileNotFoundError:
+            pass
+        else:
+            _replace(self.path.with_name("offsets.json.bak"), before)
+        _replace(self.path, data)
+        if self._lock is not None:
+            os.fsync(self._lock)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Give a file other bytes: whoever reads it has the old or the new ones, whenever this is killed."""
+    new = path.with_name(path.name + ".tmp")
+    try:
+        with open(new, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

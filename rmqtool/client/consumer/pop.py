@@ -1,0 +1,359 @@
+"""Messages that brokers hand out one by one, instead of whole queues (POP, of 5.x).
+
+Source: client.impl.consumer.PullAPIWrapper.popAsync, client.impl.MQClientAPIImpl.processPopResponse,
+client.impl.consumer.ConsumeMessagePopConcurrentlyService (5.3.3); clients-and-live-admin 1.3, 1.4.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from formats.errors import FormatError
+from formats.fastjson.declare import Declared
+from formats.message.properties import parse
+from formats.remoting import pop as p
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue
+from formats.topics import LMQ_PREFIX
+from formats.variants.pop_handle import POP_CK, Handle, origin_of, parse_parts, real_topic, retry_topic
+from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
+from rmqtool.client.cluster.namespaces import without_namespace
+from rmqtool.client.consumer.listener import Calls, Workers
+from rmqtool.client.consumer.options import From, Later, PushOptions
+from rmqtool.client.consumer.process_queue import ProcessQueue
+from rmqtool.client.consumer.reading import FULL_PAUSE, keep_reading
+from rmqtool.client.consumer.received import Received, records_in
+from rmqtool.client.consumer.subscriptions import Subscriptions
+from rmqtool.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+_LAST_POP = 0.5  # s for pops that are under way when the consumer ends
+_SOON = 1.0  # s until others get what this client has not begun with when it ends
+_DEAD_LEVEL = -1
+_NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND}
+_PATIENCE = 10.0  # s that an answer may take beyond the time that the broker may wait
+
+
+@dataclass(frozen=True)
+class Popped(Received):
+    """A message that is this client's for a while.
+
+    Attributes:
+        handle: by which it is acknowledged.
+        until: when that while is over, in seconds of the event loop.
+    """
+
+    handle: str = ""
+    until: float = 0.0
+
+
+class Popper:
+    """Pops messages of one topic in the name of a group.
+
+    Args:
+        tags, sql: which messages are wanted, as for a :class:`rmqtool.client.consumer.puller.Puller`.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
+        self._cluster, self._group, self._tags = cluster, group, frozenset(tags)
+        self._expression = sql if sql is not None else " || ".join(tags) or "*"
+        self._kind = "TAG" if sql is None else "SQL92"
+
+    def wants(self, message: Popped) -> bool:
+        """Whether it has one of the tags: brokers know only their hashes."""
+        return not self._tags or message.tags in self._tags
+
+    async def pop(
+        self, queue: MessageQueue, *, most: int, invisible: float, wait: float, from_first: bool
+    ) -> list[Popped]:
+        """Messages of a queue, or of any queue of its broker where its id is -1.
+
+        Args:
+            most: at most so many, up to 32.
+            invisible: seconds for which others do not get them.
+            wait: seconds that the broker may wait for the first.
+            from_first: where a group begins that was never there: with the first message, or with the next one.
+
+        Raises:
+            NoRoute, RemotingError: the broker is not reached, or its answer is none.
+            BrokerError: it refuses.
+        """
+        header = p.Pop(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=most,
+            invisible_time=round(invisible * 1000),
+            poll_time=round(wait * 1000),
+            born_time=0,  # now, by the broker's clock: this client's may go wrong
+            init_mode=0 if from_first else 1,
+            exp_type=self._kind,
+            exp=self._expression,
+            order=False,
+            bname=queue.broker_name,
+        )
+        address = await self._address(queue)
+        response = await self._cluster.call(
+            address, self._cluster.request(RequestCode.POP_MESSAGE, header), wait + _PATIENCE
+        )
+        until = asyncio.get_running_loop().time() + invisible
+        if response.code in _NOTHING:
+            return []
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response, address)
+        with self._cluster.answers_of(address):
+            try:
+                return self._messages(queue, response, address, until)
+            except FormatError as err:
+                raise BadAnswer(f"{address}: messages without a handle: {err}") from None
+
+    def _messages(self, queue: MessageQueue, response: Command, address: str, until: float) -> list[Popped]:
+        told = header_from(p.Popped, response, address)
+        parts = parse_parts(told.start_offset_info or "", told.msg_offset_info or "")
+        starts = {(part.origin, part.queue_id): part.start_offset for part in parts}
+        namespace = self._cluster.options.namespace
+        sent_to = without_namespace(namespace, queue.topic) if namespace else None
+        topic, group = queue.topic, self._group
+        topics = {topic, retry_topic(topic, group), retry_topic(topic, group, newer=True)}
+        light = topic.startswith(LMQ_PREFIX)  # whose messages are of other topics
+        found = []
+        for record in records_in(response.body, address):
+            name = record.topic.decode("utf-8", "replace")
+            if name not in topics and not light:
+                raise BadAnswer(f"{address}: a message of {name[:100]} where those of {topic} were asked for")
+            text = parse(record.properties).get(POP_CK)  # of a message that comes again the broker says it there
+            if text is None or not _is_of(text, told.pop_time):
+                origin = origin_of(name)
+                text = Handle(
+                    start_offset=starts.get((origin, record.queue_id), record.queue_offset),
+                    pop_time=told.pop_time,
+                    invisible_time=told.invisible_time,
+                    revive_queue=told.revive_qid,
+                    origin=origin,
+                    broker_name=queue.broker_name,
+                    queue_id=record.queue_id,
+                    queue_offset=record.queue_offset,
+                ).text
+            where = MessageQueue(queue.topic, queue.broker_name, record.queue_id)
+            found.append(Popped(where, record, sent_to, handle=text, until=until))
+        return found
+
+    async def ack(self, message: Popped) -> None:
+        """It is consumed.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: the broker does not know that; it will come again.
+        """
+        handle = Handle.parse(message.handle)
+        header = p.Ack(
+            consumer_group=self._group,
+            topic=real_topic(message.queue.topic, self._group, handle.origin),
+            queue_id=handle.queue_id,
+            extra_info=message.handle,
+            offset=handle.queue_offset,
+            bname=handle.broker_name,
+        )
+        await self._ask(message, RequestCode.ACK_MESSAGE, header)
+
+    async def change(self, message: Popped, seconds: float) -> None:
+        """It is to come again after so many seconds.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it comes again when it would have done so anyway.
+        """
+        handle = Handle.parse(message.handle)
+        header = p.ChangeInvisible(
+            consumer_group=self._group,
+            topic=real_topic(message.queue.topic, self._group, handle.origin),
+            queue_id=handle.queue_id,
+            extra_info=message.handle,
+            offset=handle.queue_offset,
+            invisible_time=round(seconds * 1000),
+            bname=handle.broker_name,
+        )
+        await self._ask(message, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+
+    async def _ask(self, message: Popped, code: RequestCode, header: Declared) -> None:
+        await self._cluster.ask(await self._address(message.queue), self._cluster.request(code, header))
+
+    async def _address(self, queue: MessageQueue) -> str:
+        await self._cluster.route(queue.topic)
+        return self._cluster.address(queue.broker_name)
+
+
+def _is_of(handle: str, pop_time: int) -> bool:
+    """Whether a handle is of this pop: a message that was copied may still have that of another one."""
+    try:
+        return Handle.parse(handle).pop_time == pop_time
+    except FormatError:
+        return False
+
+
+Dead = Callable[[Received, int], Awaitable[None]]
+
+
+class PopQueue:
+    """A queue that is popped (PopProcessQueue).
+
+    Attributes:
+        leaving: nothing more is popped; what was asked for before is still consumed.
+        waiting: messages that are not settled yet.
+        popped_at: when the last pop began, in ms since 1970.
+    """
+
+    def __init__(self) -> None:
+        self.leaving = False
+        self.waiting = self.popped_at = 0
+
+
+_Task = tuple[PopQueue, Sequence[Popped]]
+
+
+class Popping:
+    """Pops queues, and settles what the listener says of their messages.
+
+    Args:
+        dead: makes dead letters; is given the delay level -1.
+
+    Attributes:
+        held: the queues.
+        paused: nothing is popped until it is false again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        subscriptions: Subscriptions[ProcessQueue],
+        options: PushOptions,
+        calls: Calls,
+        dead: Dead,
+    ) -> None:
+        self._subscriptions, self._options, self._calls, self._dead = subscriptions, options, calls, dead
+        self._poppers = {
+            topic: Popper(cluster, group, subscription.tags, subscription.sql)
+            for topic, subscription in subscriptions.topics.items()
+        }
+        self._workers: Workers[_Task] = Workers(options.concurrency, self._consume)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.held: dict[MessageQueue, PopQueue] = {}
+        self.paused = False
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._workers.start()
+
+    def leave(self, topic: str, keep: Collection[MessageQueue]) -> None:
+        """Pop no more of a topic's queues but these; what was popped is still consumed."""
+        for queue in [queue for queue in self.held if queue.topic == topic and queue not in keep]:
+            self.held.pop(queue).leaving = True
+
+    def take(self, queues: Collection[MessageQueue]) -> None:
+        """Pop these queues too."""
+        for queue in sorted(set(queues) - self.held.keys()):
+            state = self.held[queue] = PopQueue()
+            task = asyncio.create_task(
+                keep_reading(
+                    queue,
+                    partial(self._pop, queue, state),
+                    goes_on=partial(_stays, state),
+                    wait=partial(self._wait, state),
+                    error_pause=self._options.error_pause,
+                )
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def stop(self, wait: float) -> None:
+        """Pop no more, and wait for the listener. Others get soon what it was not given."""
+        for state in self.held.values():
+            state.leaving = True
+        if tasks := list(self._tasks):
+            # one that has messages brings them now: unseen, they would be nobody's until their time is over
+            _, held = await asyncio.wait(tasks, timeout=_LAST_POP)
+            for task in held:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        left = await self._workers.stop(wait)
+        await asyncio.gather(*[self._later(one, _SOON) for _state, messages in left for one in messages])
+        self.held.clear()
+
+    # -- popping ------------------------------------------------------------------------------------------------------
+
+    def _wait(self, state: PopQueue) -> float | None:
+        if self.paused:
+            return min(self._options.error_pause, 1.0)
+        return FULL_PAUSE if state.waiting > self._options.pop_limit else None
+
+    async def _pop(self, queue: MessageQueue, state: PopQueue) -> None:
+        clock, options, popper = asyncio.get_running_loop().time, self._options, self._poppers[queue.topic]
+        begin, state.popped_at = clock(), time.time_ns() // 1_000_000
+        popped = await popper.pop(
+            queue, most=options.pop_batch, invisible=options.pop_invisible, wait=options.hold,
+            from_first=options.start == From.FIRST,
+        )  # fmt: skip
+        if not popped:
+            if clock() - begin < FULL_PAUSE:  # a broker that does not hold pops must not be asked without a pause
+                await asyncio.sleep(FULL_PAUSE)
+            return
+        self._subscriptions.topics[queue.topic].pulled.add(clock(), len(popped), 0, clock() - begin)
+        wanted = [one for one in popped if popper.wants(one)]
+        state.waiting += len(wanted)
+        for at in range(0, len(wanted), options.batch):
+            self._workers.submit((state, wanted[at : at + options.batch]))
+        await asyncio.gather(*[self._ack(one) for one in popped if not popper.wants(one)])
+        if options.pull_pause:
+            await asyncio.sleep(options.pull_pause)
+
+    # -- consuming ----------------------------------------------------------------------------------------------------
+
+    async def _consume(self, task: _Task) -> None:
+        state, messages = task
+        try:
+            if asyncio.get_running_loop().time() >= messages[0].until:
+                log.info("%s: %d messages waited for too long; others get them", messages[0].queue, len(messages))
+                return
+            said = await self._calls.call(messages)
+            later = said if said is None or isinstance(said, Later) else Later()
+            first = len(messages) if later is None else max(later.first, 0)
+            level = 0 if later is None else later.level
+            await asyncio.gather(
+                *[self._ack(one) for one in messages[:first]], *[self._again(one, level) for one in messages[first:]]
+            )
+        finally:
+            state.waiting -= len(messages)
+
+    async def _ack(self, message: Popped) -> None:
+        try:
+            await self._poppers[message.queue.topic].ack(message)
+        except (ClientError, RemotingError) as err:
+            log.warning("%s: consumed, and comes again, for its broker does not know: %s", message.message_id, err)
+
+    async def _later(self, message: Popped, seconds: float) -> None:
+        try:
+            await self._poppers[message.queue.topic].change(message, seconds)
+        except (ClientError, RemotingError) as err:
+            log.warning("%s: comes again later than it should: %s", message.message_id, err)
+
+    async def _again(self, message: Popped, level: int) -> None:
+        if level != _DEAD_LEVEL and message.reconsume_times < self._options.tries:
+            delays = self._options.pop_delays
+            await self._later(message, delays[min(level or message.reconsume_times, len(delays) - 1)])
+            return
+        try:
+            await self._dead(message, _DEAD_LEVEL)
+        except (ClientError, RemotingError) as err:
+            log.warning("%s: no dead letter yet, it comes again: %s", message.message_id, err)
+            return
+        await self._ack(message)
+
+
+def _stays(state: PopQueue) -> bool:
+    return not state.leaving

@@ -1,0 +1,325 @@
+"""One pull, and what else is asked of a queue (impl.consumer.PullAPIWrapper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.fastjson.declare import body_of
+from formats.message.read import Record
+from formats.model.topics import TopicConfig
+from formats.remoting import headers as h
+from formats.remoting.bodies import CheckClient
+from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.topics import LMQ_PREFIX
+from rmqtool.client.cluster.answers import body_from, header_from, succeeded
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute, NotThere
+from rmqtool.client.consumer.received import Received, received, records_in
+from rmqtool.rules.statuses import GetStatus
+
+LOOKING = "TOOLS_CONSUMER"
+"""A group that every broker has, of tools that read without consuming."""
+_RESET = GetStatus.OFFSET_RESET  # an admin has set the group to another offset
+_EMPTY = {
+    ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
+}  # fmt: skip
+
+
+def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, address: str) -> list[Record]:
+    """The records of an answer from an offset on.
+
+    Raises:
+        BadAnswer: they are not messages of the queue, in its order, before the offset that the answer goes on at.
+    """
+    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, told.offset_delta or 0
+    # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
+    elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
+    found, last = [], -1
+    for record in records_in(body, address):
+        if delta:
+            record = record._replace(queue_offset=record.queue_offset + delta)
+        if not elsewhere and (record.queue_id != queue_id or record.topic != topic):
+            name = record.topic.decode("utf-8", "replace")[:100]
+            raise BadAnswer(f"{address}: a message of {name} queue {record.queue_id} where {queue} was asked for")
+        at = record.queue_offset
+        if at <= last:
+            raise BadAnswer(f"{address}: a message at offset {at} of {queue} behind the one at {last}")
+        last = at
+        if at >= offset:  # a batch that is kept as one record may begin before
+            found.append(record)
+    if not found or last >= told.next_begin_offset:
+        raise BadAnswer(f"{address}: no messages from offset {offset} to {told.next_begin_offset} of {queue}")
+    return found
+
+
+def _check_moved(offset: int, told: h.Pulled, response: Command, address: str) -> None:
+    """That an offset is outside of a queue, or was set anew by an admin, and where the queue goes on.
+
+    Raises:
+        BadAnswer: the answer says otherwise.
+    """
+    following, low, high = told.next_begin_offset, told.min_offset, told.max_offset
+    if response.remark == _RESET and following >= 0:
+        return
+    if low <= offset <= high or not max(low, 0) <= following <= max(high, 0):
+        raise BadAnswer(f"{address}: sends offset {offset} to {following}, of a queue from {low} to {high}")
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The answer to a pull.
+
+    Attributes:
+        messages: in the order of their queue offsets.
+        next_offset: where to go on.
+        moved: the offset was outside of the queue: ``next_offset`` is inside.
+        reset: an admin has set the group to ``next_offset``; it is moved, too.
+    """
+
+    messages: list[Received]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    moved: bool = False
+    reset: bool = False
+
+
+class Puller:
+    """Asks brokers for messages and offsets of queues.
+
+    Args:
+        group: in whose name; brokers must know it, or make groups by themselves.
+        tags: only messages with one of these; all where there are none.
+        sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
+        masters: ask no slave, which may lack what its master has; the topic need not be there yet.
+
+    Raises:
+        ValueError: tags and an expression.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str = LOOKING,
+        tags: Sequence[str] = (),
+        sql: str | None = None,
+        *,
+        masters: bool = False,
+    ) -> None:
+        if tags and sql is not None:
+            raise ValueError("tags or an SQL expression, not both")
+        self._masters = masters
+        self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
+        self._expression = sql if sql is not None else " || ".join(tags) or "*"
+        self._kind = "TAG" if sql is None else "SQL92"
+        self._selects = bool(tags) or sql is not None
+        self._suggested: dict[MessageQueue, int] = {}
+        self._compacting: dict[str, bool] = {}
+        self._checked: set[tuple[str, str]] = set()
+
+    async def _check(self, queue: MessageQueue, address: str) -> None:
+        """Have an expression looked at where it is used first: of one that is wrong a broker gives all messages."""
+        if self._kind == "TAG" or (queue.topic, address) in self._checked:
+            return
+        wanted = SubscriptionData(queue.topic, self._expression, expression_type=self._kind)
+        body = body_of(CheckClient(self.cluster.client_id, self.group, wanted))
+        await self.cluster.ask(address, self.cluster.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        self._checked.add((queue.topic, address))
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
+    ) -> Pulled:
+        """The messages of a queue from an offset on.
+
+        Args:
+            most: messages of one answer.
+            wait: seconds that the broker may wait for the first message.
+            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves are not told.
+
+        Raises:
+            NoRoute, RemotingError: the broker is not reached, or its answer is none.
+            NotThere: it passes over the message at the offset, though nothing is filtered and nothing has expired.
+            BrokerError: it refuses.
+        """
+        broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
+        if broker_id != MASTER_ID:
+            commit = 0
+        flags = PullFlag.SUBSCRIPTION
+        if wait:
+            flags |= PullFlag.SUSPEND
+        if commit:
+            flags |= PullFlag.COMMIT_OFFSET
+        header = h.Pull(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=most,
+            sys_flag=flags.value,
+            commit_offset=commit,
+            suspend_timeout_millis=round(wait * 1000),
+            sub_version=0,
+            subscription=self._expression,
+            expression_type=self._kind,
+            bname=queue.broker_name,
+        )
+        address = await self._address(queue, broker_id)
+        await self._check(queue, address)
+        request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
+        # a broker looks at what it holds every five seconds
+        timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
+        with self.cluster.answers_of(address):
+            pulled = await self._pulled(queue, offset, request, address, timeout)
+            if pulled.messages or pulled.next_offset == offset or pulled.reset:
+                return pulled
+            # no record proves that messages are gone, or that none of them is wanted: it is said twice, or it is not so
+            again = await self._pulled(queue, offset, request, address, timeout)
+            if again.messages or again.next_offset == offset:
+                return again
+            if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
+                raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
+            return min(pulled, again, key=lambda one: one.next_offset)
+
+    async def _pulled(self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float) -> Pulled:
+        response = await self.cluster.call(address, request, timeout)
+        if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
+            raise BrokerError(response, address)
+        told = header_from(h.Pulled, response, address)
+        self._suggested[queue] = told.suggest_which_broker_id
+        following = told.next_begin_offset
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            _check_moved(offset, told, response, address)
+            reset = response.remark == _RESET
+            return Pulled([], following, told.min_offset, told.max_offset, moved=True, reset=reset)
+        if following < offset:
+            raise BadAnswer(f"{address}: after offset {offset} goes on at {following}")
+        if response.code != ResponseCode.SUCCESS:
+            if following > offset and not self._selects and not await self._compacts(queue, address):
+                raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
+            return Pulled([], following, told.min_offset, told.max_offset)
+        found = _records_of(queue, offset, response.body, told, address)
+        if not self._selects:
+            found = await self._without_gap(queue, offset, found, address)
+            following = found[-1].queue_offset + 1
+        messages = [received(queue, record) for record in found]
+        if self._tags:
+            messages = [one for one in messages if one.tags in self._tags]
+        return Pulled(messages, following, told.min_offset, told.max_offset)
+
+    async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
+        """The records from the offset on that follow on each other: what a gap hides is asked for again.
+
+        Raises:
+            NotThere: the first is not at the offset, in a queue that has all of its messages.
+        """
+        if found and found[-1].queue_offset - offset == len(found) - 1:
+            return found
+        if found and await self._compacts(queue, address):
+            return found
+        together = sum(1 for at, record in enumerate(found, offset) if record.queue_offset == at)
+        if not together:
+            first = found[0].queue_offset if found else offset + 1
+            raise NotThere(f"{queue}: its broker gives no message at offset {offset}, but those from {first} on", first)
+        return found[:together]
+
+    async def _compacts(self, queue: MessageQueue, address: str) -> bool:
+        """Whether older messages of a key leave a queue of this topic (5.x), so that offsets may be missing."""
+        if (known := self._compacting.get(queue.topic)) is None:
+            request = self.cluster.request(RequestCode.GET_TOPIC_CONFIG, h.Topic(topic=queue.topic))
+            try:
+                response = await self.cluster.ask(address, request)
+                attributes = body_from(TopicConfig, response, address).attributes or {}
+            except BrokerError:  # it is of 4.9, or does not tell everybody
+                attributes = {}
+            known = self._compacting[queue.topic] = attributes.get("cleanup.policy") == "COMPACTION"
+        return known
+
+    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset of a queue, and the one behind its last message.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: they cannot be told.
+        """
+        header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        low, high = await self._offset(queue, RequestCode.GET_MIN_OFFSET, header), await self.end(queue)
+        if low > high:
+            raise BadAnswer(f"{queue}: begins at offset {low} and ends at {high}, says its broker")
+        return low, high
+
+    async def end(self, queue: MessageQueue) -> int:
+        """The offset behind the last message of a queue.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """About the first offset of messages stored at a time (ms) or later; brokers of 4.9 may give one earlier.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        header = h.QueueTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        header = h.GroupQueue(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        try:
+            return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as err:
+            if err.code == ResponseCode.QUERY_NOT_FOUND and self._master_of(queue) == err.address:
+                return None
+            raise  # a slave may not have been told yet
+
+    def is_master(self, queue: MessageQueue) -> bool:
+        """Whether a queue's master is known: else a slave answers, which may lack what the master has."""
+        return self._master_of(queue) is not None
+
+    def _master_of(self, queue: MessageQueue) -> str | None:
+        try:
+            return self.cluster.address(queue.broker_name)
+        except NoRoute:
+            return None
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker where the group is; it has it when this returns.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it has not.
+        """
+        await self.cluster.ask(await self._address(queue), self._commit_request(queue, offset))
+
+    def _commit_request(self, queue: MessageQueue, offset: int) -> Command:
+        header = h.Commit(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset,
+            bname=queue.broker_name,
+        )  # fmt: skip
+        return self.cluster.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def _offset(
+        self, queue: MessageQueue, code: RequestCode, header: h.Queue | h.QueueTime | h.GroupQueue
+    ) -> int:
+        address = await self._address(queue)
+        response = await self.cluster.call(address, self.cluster.request(code, header))
+        with self.cluster.answers_of(address):
+            offset = header_from(h.Offset, succeeded(response, address), address).offset
+            if offset < 0:
+                raise BadAnswer(f"{address}: an offset of {offset}")
+        return offset
+
+    async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        if self._masters:
+            await self.cluster.publish_route(queue.topic)
+            return self.cluster.address(queue.broker_name)
+        await self.cluster.route(queue.topic)
+        return self.cluster.reading_address(queue.broker_name, broker_id)

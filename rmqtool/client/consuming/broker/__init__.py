@@ -1,1 +1,0 @@
-"""What a consumer asks of brokers, besides messages and offsets."""

@@ -1,1 +1,0 @@
-"""Where a group is in its queues: in memory, at brokers, and in a file of its own."""

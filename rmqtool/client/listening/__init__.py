@@ -1,1 +1,0 @@
-"""Listeners of push consumers: what they are given, what they answer, and how they are called."""

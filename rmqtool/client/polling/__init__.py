@@ -1,1 +1,0 @@
-"""Consuming by polls: queues of a group, or those that are asked for."""

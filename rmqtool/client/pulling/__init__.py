@@ -1,1 +1,0 @@
-"""Reading queues of live brokers by offset, without joining a group of consumers."""
