@@ -21,8 +21,8 @@ these refuse: such a file is damaged.
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, Union, get_args, get_origin
 
@@ -79,7 +79,7 @@ class Unfit(Exception):
         return self
 
     def at(self, top: str) -> str:
-        """The path and the reason."""
+        """The path, from what it begins with, and the reason."""
         steps = (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_step(key)}]" for key in self.path)
         return f"{top}{''.join(steps)}: {self.reason}"
 
@@ -215,7 +215,11 @@ class Table(Kind):
         return raw if same else table
 
     def read_key(self, key: Key, dialect: Dialect) -> Any:
-        """A key as it is in memory. Raises `Unfit`."""
+        """A key as it is in memory.
+
+        Raises:
+            Unfit: it is of another type.
+        """
         if isinstance(self.key, Text):
             if isinstance(key, str):
                 return key
@@ -330,23 +334,22 @@ _members: dict[type, dict[str, Member]] = {}
 
 def members_of(declared: type[Declared]) -> dict[str, Member]:
     """The members of a declaration by name, in its order."""
-    found = _members.get(declared)
-    if found is None:
-        found = _members[declared] = {member.name: member for member in _declared(declared)}
-    return found
+    if declared not in _members:
+        own = (item for item in fields(declared) if item.name != "extra" or not issubclass(declared, Bean))
+        _members[declared] = {member.name: member for member in map(_read_field, own)}
+    return _members[declared]
 
 
-def _declared(declared: type[Declared]) -> Iterator[Member]:
-    for one in fields(declared):
-        if one.name == "extra" and issubclass(declared, Bean):
-            continue
-        about = one.metadata
-        bare = _bare(one.type)
-        required = one.default is MISSING and one.default_factory is MISSING
-        name = about.get("name") or camel(one.name)
-        unset = bare is not one.type and one.default not in (None, MISSING)
-        kind = kind_of(bare, about.get("inline", False))
-        yield Member(one.name, name, kind, about.get("since", V4_9), required, unset)
+def _read_field(item: Field[Any]) -> Member:
+    about, bare = item.metadata, _bare(item.type)
+    return Member(
+        attribute=item.name,
+        name=about.get("name") or to_camel_case(item.name),
+        kind=kind_of(bare, about.get("inline", False)),
+        since=about.get("since", V4_9),
+        required=item.default is MISSING and item.default_factory is MISSING,
+        unset=bare is not item.type and item.default not in (None, MISSING),
+    )
 
 
 @cache
@@ -354,7 +357,7 @@ def _in_order(declared: type) -> tuple[Member, ...]:
     return tuple(member for _, member in sorted(members_of(declared).items()))
 
 
-def camel(name: str) -> str:
+def to_camel_case(name: str) -> str:
     """The name of a field as a Java class has it."""
     first, *others = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in others)

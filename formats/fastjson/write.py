@@ -13,6 +13,7 @@ from formats.fastjson.dialects import BODY, BROWSER, FILE, Dialect
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
 
 _BROWSER_SAFE = 2**53 - 1  # larger integers lose digits in a browser, so that form quotes them
+_BROWSER_TEXT = BROWSER.escaped
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\", "/": "\\/"}
 _REFERENCE = re.compile('["\\\\\ud800-\udc7f\udd00-\udfff]')  # in a path fastjson leaves everything else as it is
 _SPECIAL = re.compile(r"[^0-9A-Za-z\u0081-\U0010ffff]")
@@ -26,7 +27,7 @@ def dumps(value: Value, dialect: Dialect = FILE) -> bytes:
         dialect: `FILE`, `BROWSER`, `BODY` or `STANDARD`.
 
     Raises:
-        ValueError: nested too deeply, a number longer than `MAX_NUMBER`, infinite or not a number.
+        ValueError: a file that is nested too deeply, a number longer than `MAX_NUMBER`, infinite or not a number.
         TypeError: a value or key of another type.
     """
     writer = _Writer(dialect)
@@ -37,7 +38,7 @@ def dumps(value: Value, dialect: Dialect = FILE) -> bytes:
 def quoted(text: str, escaped: re.Pattern[str] = BODY.escaped) -> str:
     """A text as it is written, in a body without ``escaped``."""
     # most texts are printable, and only the form for browsers escapes more than quotes and backslashes in those
-    if text.isprintable() and '"' not in text and "\\" not in text and escaped is not BROWSER.escaped:
+    if text.isprintable() and '"' not in text and "\\" not in text and escaped is not _BROWSER_TEXT:
         return f'"{text}"'
     return f'"{escaped.sub(_escape, text)}"'
 
@@ -57,6 +58,10 @@ class _Place:
 class _Writer:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+        self.references, self.nulls, self.escaped, self.tabs = (
+            dialect.references, dialect.nulls, dialect.escaped, dialect.tabs,
+        )  # fmt: skip
+        self.plain = not dialect.quote_large  # integers are written as they are
         self.out: list[str] = []
         self.written: dict[int, _Place | None] = {}  # id of an object → where it was written in full
 
@@ -83,33 +88,32 @@ class _Writer:
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
     def _object(self, value: dict[Key, Value], tabs: int, place: _Place | None) -> None:
-        dialect, out = self.dialect, self.out
-        if dialect.references:
+        out, references, nulls, escaped, plain = self.out, self.references, self.nulls, self.escaped, self.plain
+        if references:
             if id(value) in self.written:
                 out.append(f'{{"$ref":{quoted(self._path(value, place), _REFERENCE)}}}')
                 return
             self.written[id(value)] = place
-        line, bare = self._line(tabs + 1), not dialect.quote_keys
+        line, end = (self._line(tabs + 1), self._line(tabs) + "}") if self.tabs else ("", "}")
         before = "{"
         for key, item in value.items():
-            if item is None and not dialect.nulls:
+            if item is None and not nulls:
                 continue
-            if type(key) is type(item) is int and bare:  # offsets by queue: hundreds of thousands
-                out.append(f"{before}{_digits(key)}:{_digits(item)}")
-                before = ","
-                continue
-            start = f"{before}{line if isinstance(key, str) else ''}{self._key(key)}:"
-            if isinstance(item, list | dict):
-                out.append(start)
-                self.write(item, tabs + 1, _Place(place, value, key))
+            name = line + quoted(key, escaped) if isinstance(key, str) else self._key(key)
+            if type(item) is str:
+                out.append(f"{before}{name}:{quoted(item, escaped)}")
+            elif type(item) is int and plain:
+                out.append(f"{before}{name}:{_digits(item)}")
+            elif isinstance(item, list | dict):
+                out.append(f"{before}{name}:")
+                self.write(item, tabs + 1, _Place(place, value, key) if references else None)
             else:
-                out.append(start + self._scalar(item))
+                out.append(f"{before}{name}:{self._scalar(item)}")
             before = ","
-        out.append("{}" if before == "{" else self._line(tabs) + "}")
+        out.append("{}" if before == "{" else end)
 
     def _key(self, key: Key) -> str:
-        if isinstance(key, str):
-            return quoted(key, self.dialect.escaped)
+        """A key that is no text."""
         if isinstance(key, int) and not isinstance(key, bool):
             return f'"{_digits(key)}"' if self.dialect.quote_keys else _digits(key)
         if not isinstance(key, ObjectKey) or not self.dialect.object_keys:
@@ -122,17 +126,17 @@ class _Writer:
             self.out.append("[]")
             return
         inline = isinstance(value, Inline)  # its items do not indent either: an object in a set closes under its member
-        line = "" if inline else self._line(tabs + 1)
+        line, references = "" if inline else self._line(tabs + 1), self.references
         before = "["
         for index, item in enumerate(value):
             self.out.append(before + line)
-            inner = _Place(place, value, index) if isinstance(item, list | dict) else None
+            inner = _Place(place, value, index) if references and isinstance(item, list | dict) else None
             self.write(item, tabs if inline else tabs + 1, inner)
             before = ","
         self.out.append("]" if inline else self._line(tabs) + "]")
 
     def _line(self, tabs: int) -> str:
-        return "\n" + "\t" * tabs if self.dialect.tabs else ""
+        return "\n" + "\t" * tabs if self.tabs else ""
 
     def _path(self, value: dict[Key, Value], place: _Place | None) -> str:
         first = self.written[id(value)]
@@ -151,7 +155,7 @@ class _Writer:
 def _digits(value: int) -> str:
     if value.bit_length() > 3 * MAX_NUMBER:  # a digit has more than three bits
         raise ValueError(f"an integer of {value.bit_length()} bits")
-    return str(int(value))
+    return str(value)
 
 
 def _escaped_step(special: re.Match[str]) -> str:

@@ -16,8 +16,8 @@ from formats.fastjson.declare import (
     Text,
     Unfit,
     Whole,
-    camel,
     members_of,
+    to_camel_case,
 )
 from formats.fastjson.dialects import BODY
 from formats.fastjson.write import dumps
@@ -36,19 +36,19 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
     members, required = _text_members(declared)
     if strict and (unknown := [key for key in texts if key not in members]):
         raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
-    found = {}
+    values = {}
     name = ""
     try:
         for name, text in texts.items():
             if text is not None and (member := members.get(name)) is not None:
                 attribute, of_text = member
-                found[attribute] = text if of_text is None else of_text(text)
+                values[attribute] = text if of_text is None else of_text(text)
     except Unfit as err:
         raise BadText(0, err.within(name).at(declared.__name__)) from None
-    if not required <= found.keys():
-        missing = next(name for name, (attribute, _of) in members.items() if attribute in required - found.keys())
+    if not required <= values.keys():
+        missing = next(name for name, (attribute, _of) in members.items() if attribute in required - values.keys())
         raise BadText(0, f"{declared.__name__} without {missing}")
-    return declared(**found)
+    return declared(**values)
 
 
 @cache
@@ -80,22 +80,22 @@ def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
 
 def to_fields(item: Declared) -> dict[str, str]:
     """The text fields of a declaration's object. Their order means nothing; Java's is that of a HashMap."""
-    found = {}
+    texts = {}
     for name, member in members_of(type(item)).items():
         value = getattr(item, member.attribute)
         kind = type(value)
         if kind is str:
-            found[name] = value
+            texts[name] = value
         elif kind is int:
-            found[name] = str(value)
+            texts[name] = str(value)
         elif kind is bool:
-            found[name] = "true" if value else "false"
+            texts[name] = "true" if value else "false"
         elif value is not None:
             written = member.kind.write(value, BODY, NEWEST)
-            found[name] = written if isinstance(written, str) else dumps(written, BODY).decode()
-    return found
+            texts[name] = written if isinstance(written, str) else dumps(written, BODY).decode()
+    return texts
 
 
 def short_names(declared: type) -> dict[str, str]:
     """A declaration's names on the wire by what its fields are called in camel case."""
-    return {camel(member.attribute): member.name for member in members_of(declared).values()}
+    return {to_camel_case(member.attribute): member.name for member in members_of(declared).values()}
