@@ -41,6 +41,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+_QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
+_QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is quick: neither Spark, nor a judge of interop, nor what is marked as slow."""
+    here = Path(__file__).parent
+    for item in items:
+        parts = item.path.relative_to(here).parts
+        inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
+        if inside and not any(map(item.get_closest_marker, ("slow", "spark", "interop"))):
+            item.add_marker(pytest.mark.quick)
+
+
 @pytest.fixture(autouse=True)
 def _no_lock_stays() -> Iterator[None]:
     """A store that a test leaves open, as a killed process does, keeps none of the few watches that a user may have."""
@@ -51,18 +65,42 @@ def _no_lock_stays() -> Iterator[None]:
             held.__exit__(None, None, None)
 
 
+State = list[tuple[str, int, int]]
+_stores: dict[str, Path] = {}  # golden stores that this process has unpacked, by case
+_states: dict[Path, State] = {}  # as they were unpacked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_stores_stay_as_they_are() -> Iterator[None]:
+    """A test that writes to a shared store spoils it for those that follow: its own module fails."""
+    yield
+    changed = {store: state for store in _states if (state := _state(store)) != _states[store]}
+    _states.update(changed)
+    assert not changed, f"shared golden stores were written to: {sorted(map(str, changed))}"
+
+
+def _state(store: Path) -> State:
+    """Name, size and modification time of each file."""
+    found = []
+    for folder, _folders, files in os.walk(store):
+        for name in files:
+            about = os.lstat(os.path.join(folder, name))
+            found.append((f"{folder}/{name}", about.st_size, about.st_mtime_ns))
+    return sorted(found)
+
+
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     """Case name to its unpacked store: one for the whole session, not to be written to."""
-    stores: dict[str, Path] = {}
 
     def unpacked(case: str) -> Path:
-        if case not in stores:
-            stores[case] = goldens.unpack(case, tmp_path_factory.mktemp(case))
-            for path in stores[case].rglob("*"):
+        if case not in _stores:
+            _stores[case] = goldens.unpack(case, tmp_path_factory.mktemp(case))
+            for path in _stores[case].rglob("*"):
                 if path.is_file():
                     path.chmod(0o444)  # whoever writes by mistake finds out, unless it is root
-        return stores[case]
+            _states[_stores[case]] = _state(_stores[case])
+        return _stores[case]
 
     return unpacked
 

@@ -11,9 +11,12 @@ import pytest
 
 from rmqtool.cli.commands import COMMANDS, writes
 from rmqtool.cli.framework.app import load
+from tests.amounts import every
 from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
+
+pytestmark = pytest.mark.slow
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
@@ -115,7 +118,7 @@ def said(text: str) -> str:
     return f"error: {json.loads(text)['error']}\n" if text.startswith("{") else text
 
 
-@pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
+@pytest.mark.parametrize("form", every(2, ["table", "json", "ndjson", "csv"]))
 def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
     given = 40_000
     code, words = without_reader("append", store, "-o", form, data=lines(given))

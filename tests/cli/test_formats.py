@@ -20,6 +20,8 @@ from tests.cli import hostile
 from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 from tests.conftest import Unpacked
 
+pytestmark = pytest.mark.slow
+
 LISTINGS = {
     "commitlog dump": ["commitlog", "dump", "STORE"],
     "commitlog dump base64": ["commitlog", "dump", "STORE", "--body", "base64"],

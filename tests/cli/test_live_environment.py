@@ -10,6 +10,8 @@ import pytest
 from tests.cli.running import RMQTOOL, ROOT
 from tests.interop.serving import Serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:

@@ -21,6 +21,8 @@ from rmqtool.client.sync import Producer
 from tests.cli.running import RMQTOOL, ROOT
 from tests.cli.test_namesrv import ask
 
+pytestmark = pytest.mark.slow
+
 _WORDS = ("--create", "--engine", "4.9", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0")
 
 

@@ -12,6 +12,8 @@ from tests.cli.running import process
 from tests.cli.test_namesrv import ask
 from tests.interop.serving import Serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("options", "release"), [((), "5.3"), (("--engine", "4.9"), "4.9")])
 def test_a_new_store_is_of_the_newest_release(options: tuple[str, ...], release: str, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from formats.config.salvage import merge, salvage, tables_of
 from formats.fastjson.read import loads, loads_torn
 from tests.goldens import STORES
 
+pytestmark = pytest.mark.slow
+
 CONFIG = STORES.parent / "config"
 GOLDEN = sorted(p for p in CONFIG.glob("*-*/*") if p.name in KINDS and p.parent.name != "fastjson-1.2.83")
 

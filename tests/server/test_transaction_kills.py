@@ -9,6 +9,8 @@ import pytest
 from tests.amounts import every
 from tests.interop.transaction_kills import go_through
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("engine", every(2, ["4.9", "5.3"]))
 def test_each_half_message_is_delivered_once(engine: str, tmp_path: Path) -> None:

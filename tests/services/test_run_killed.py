@@ -18,6 +18,8 @@ from tests.services.live import SIZES
 from tests.services.run_samples import bodies, errors
 from tests.store.crashes import Killed, Seam
 
+pytestmark = pytest.mark.slow
+
 CONF = SIZES | {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "flushDelayOffsetInterval": "1000"}
 GROUP = "G"
 

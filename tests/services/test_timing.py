@@ -24,6 +24,8 @@ from tests.services.build import TIME, never
 from tests.services.live import Lab
 from tests.store.crashes import Killed, Seam
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3_600_000
 UNITS = 5
 SETTINGS = {"mappedFileSizeTimerLog": str(52 * UNITS + 16)}
@@ -404,7 +406,7 @@ def test_a_clock_that_is_set_back_and_kills(tmp_path: Path, monkeypatch: pytest.
     seam = Seam(monkeypatch)
     stop, ended, seen = 0, False, 0
     while not ended:
-        stop += some(19, 1)
+        stop += some(41, 1)
         seam.begin()
         lab = Loop(tmp_path / str(stop))
         for n in range(3):

@@ -13,6 +13,8 @@ from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import HOST, TIME, Builder, log_of, never
 
+pytestmark = pytest.mark.slow
+
 RETRIED = ["stored", "retry-delayed", "retry", "retry-delayed", "retry", "dead-letter"]
 
 

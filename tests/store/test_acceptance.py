@@ -22,6 +22,8 @@ from rmqtool.store.salvage.carve import Salvage
 from tests.cli.running import rmqtool
 from tests.services.build import Builder
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": "20000"}
 SCHEDULE = SCHEDULE_TOPIC.decode()
 DISPATCH, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"

@@ -18,6 +18,7 @@ from rmqtool.store.check.reading.reading import STOPS_BROKERS, Reader
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from tests import goldens
+from tests.amounts import every, some
 from tests.cli.running import rmqtool
 from tests.cli.screens import SITUATIONS
 from tests.conftest import Unpacked
@@ -27,14 +28,16 @@ from tests.store.advised import conf_file, follow, lost_by_advice, readable, way
 from tests.store.findings import flip, write
 from tests.store.helpers import conf_of, tree
 
+pytestmark = pytest.mark.slow
+
 BASES = ("clean", "crash", "broker", "delay", "lmq")
 CUTS = "body-bit-flip-last-file"
 FIRST = int(os.environ.get("RMQTOOL_ADVICE_FROM", "0"))
-SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", "12"))
-SEEDS_OF_5 = int(os.environ.get("RMQTOOL_ADVICE_SEEDS_OF_5", "6"))
+SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", some("6", "12")))
+SEEDS_OF_5 = int(os.environ.get("RMQTOOL_ADVICE_SEEDS_OF_5", some("3", "6")))
 
 
-@pytest.mark.parametrize("case", goldens.cases())
+@pytest.mark.parametrize("case", every(3, goldens.cases()))
 def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     assert lost_by_advice(golden_copy(case), tmp_path, conf_of(case)) == []
 
@@ -178,7 +181,7 @@ def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_pa
     assert "error" not in {found.severity for found in check_store(StoreLayout(str(tmp_path / "new")))}
 
 
-@pytest.mark.parametrize("code", SITUATIONS)
+@pytest.mark.parametrize("code", every(2, list(SITUATIONS)))
 def test_of_situations_that_lose_messages(code: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     """Those whose screens are recorded: damaged logs, queues of each form, the timer."""
     case, damager = SITUATIONS[code]

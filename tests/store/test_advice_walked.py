@@ -12,6 +12,8 @@ from tests.store.helpers import conf_of
 from tests.store.walked import ALL_VERBS, Walk, commands_in, make_walkable, run_case, starts, walk, walk_from
 from tests.whole import VERBS, Base
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("case", every(9, [*goldens.cases(), *goldens.cases_of_5()]))
 def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "mappedFileSizeCommitLog": "4096",
     "mappedFileSizeConsumeQueue": "200",
@@ -95,7 +97,7 @@ def test_at_every_step(
         monkeypatch.setattr(live, "_DISPATCH_BYTES", 500)
     steps, stop, lost = None, 0, 0
     while steps is None:
-        stop += some(5, 1 if ending == "killed" else 3)
+        stop += some(11, 1 if ending == "killed" else 3)
         path = tmp_path / f"s{stop}"
         seam.begin()
         create(str(path), BrokerConf(SIZES))
@@ -132,7 +134,7 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()).replace("=4096", "=65536"))
     sizes = SIZES | {"mappedFileSizeCommitLog": "65536"}
     create(str(path), BrokerConf(sizes))
-    rng, total, kills = Random(9), some(30_000, 60_000), 0
+    rng, total, kills = Random(9), some(15_000, 60_000), 0
     lines = [json.dumps({"topic": "ab"[n % 2], "body": str(n), "keys": [f"k{n % 9}"]}) + "\n" for n in range(total)]
     command = [*RMQTOOL, "append", str(path), "-o", "ndjson", "--broker-conf", str(conf)]
     done = 0

@@ -29,6 +29,8 @@ from tests.store.bulk_samples import LEVELS, agree, drained, positioned, rows_of
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("case", goldens.cases())

@@ -22,6 +22,8 @@ from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import conf_of, content, cut_queues, tree
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def seam(monkeypatch: pytest.MonkeyPatch) -> Seam:
@@ -89,7 +91,7 @@ def kill_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, 
     assert steps > 20
     assert expected != before
     outcomes = set()
-    for stop in range(1, steps + 1, 1 + steps // some(40, 60)):
+    for stop in range(1, steps + 1, 1 + steps // some(16, 60)):
         store = golden_copy(case)
         LOSE.get(command, nothing)(store)
         seam.begin(stop)

@@ -20,6 +20,8 @@ from tests.cli.running import rmqtool
 from tests.store.dying import killed
 from tests.store.helpers import tree
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "mappedFileSizeCommitLog": str(1 << 16),
     "mappedFileSizeConsumeQueue": "2000",

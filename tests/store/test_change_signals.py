@@ -18,6 +18,8 @@ from tests.store.dying import ended
 from tests.store.helpers import content, tree
 from tests.store.test_change_between import MARKER, SIZES, conf, torn
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["conf", "torn"]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 STEP = 195  # in the middle of the renames

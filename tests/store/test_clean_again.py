@@ -12,6 +12,8 @@ from tests.store.dying import ended, killed
 from tests.store.helpers import content, cut_queues
 from tests.store.test_change_between import MARKER, SIZES, conf, layout_of
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["conf"]
 
 

@@ -20,6 +20,8 @@ from tests.conftest import Unpacked
 from tests.store.findings import flip
 from tests.store.helpers import conf_of, tree
 
+pytestmark = pytest.mark.slow
+
 ROCKS = ["rocksdb-5.3.3", "rocksdb-5.3.3-crash"]
 IN_FILES = ["clean", "broker", "head-file-deleted", "delay", "broker-5.3.3", "compaction-5.3.3"]
 TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")

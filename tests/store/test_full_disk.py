@@ -23,6 +23,8 @@ from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
 
+pytestmark = pytest.mark.slow
+
 CASE = "index-deleted"
 STEPS = ("pwrite", "ftruncate", "posix_fallocate", "fsync", "replace", "link", "mkdir")
 COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
@@ -80,7 +82,7 @@ def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacke
         steps, expected = disk.count, content(whole)
         assert expected != before
         said = set()
-        for room in [*range(0, steps, some(5, 1) * (9 if steps > 200 else 1)), *range(steps - 40, steps, some(3, 1))]:
+        for room in [*range(0, steps, some(11, 1) * (9 if steps > 200 else 1)), *range(steps - 40, steps, some(7, 1))]:
             store = prepared(golden_copy, command)
             disk.begin(room)
             with pytest.raises((Refused, UnreadableStore), match="No space left on device") as told:

@@ -17,6 +17,8 @@ from rmqtool.store.append.outgoing import Message
 from rmqtool.store.append.space import WritePlaces
 from tests.amounts import some
 
+pytestmark = pytest.mark.slow
+
 CONF = {
     "mappedFileSizeCommitLog": "8192",
     "mappedFileSizeConsumeQueue": "200",
@@ -146,7 +148,7 @@ def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypat
         Lab(store).run()
         steps = disk.count
     refused = 0
-    for room in range(0, steps, some(3, 1) * 2 + 1):
+    for room in range(0, steps, some(7, 1) * 2 + 1):
         path = tmp_path / f"store{room}"
         with opened(path, conf) as store:
             lab = Lab(store)

@@ -18,6 +18,8 @@ from tests.amounts import some
 from tests.cli.running import RMQTOOL
 from tests.store.helpers import content
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": "20000",
@@ -25,7 +27,7 @@ SIZES = {
     "maxIndexNum": "5000",
 }
 MESSAGES = 24_000
-KILLS = some(3, 4)
+KILLS = some(2, 4)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ from rmqtool.store.layout.paths import StoreLayout
 from tests.cli.running import RMQTOOL, process
 from tests.store.helpers import content
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "mappedFileSizeCommitLog": "16384",
     "mappedFileSizeConsumeQueue": "100",

@@ -16,6 +16,8 @@ from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Medium
 from tests.store.helpers import conf_of, content
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24  # at which the power is cut, of each command
 
 

@@ -15,6 +15,8 @@ from tests.bad_disk import bad_disk
 from tests.cli.running import Result, process
 from tests.store.helpers import tree
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "200000"}
 PAGE = 4096
 FILES = [f"{n << 22:020d}" for n in range(3)]

@@ -13,6 +13,8 @@ from tests.amounts import some
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "mappedFileSizeCommitLog": "2048",
     "mappedFileSizeConsumeQueue": "200",
@@ -41,7 +43,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     steps, there = seam.count, 0
     assert steps > 50
     assert "lost+found/manifest.json" in expected
-    for stop in [*range(1, steps - 6, some(3, 1)), *range(steps - 6, steps + 1)]:
+    for stop in [*range(1, steps - 6, some(9, 1)), *range(steps - 6, steps + 1)]:
         new = tmp_path / str(stop)
         seam.begin(stop)
         with pytest.raises(Killed):

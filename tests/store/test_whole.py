@@ -14,6 +14,8 @@ from tests.damage import UNIT, log_files, records_of
 from tests.store.helpers import conf_of, tree
 from tests.whole import ENGINES, Base, faults_of, make_bases, run_case, wrong_entries
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:

@@ -18,6 +18,8 @@ from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content, tree
 from tests.whole import ENGINES, Base, faults_of, make_bases
 
+pytestmark = pytest.mark.slow
+
 Damage = Callable[[Path], None]
 GAPS = {"log-ordinal-gap", "cq-no-message"}  # what tells of messages that no file has
 
