@@ -1,1 +1,1 @@
-"""Configuration files of a broker: JSON of its dialect, read tolerantly and written exactly."""
+"""Configuration files of a broker: a model for each, and what can be saved of a damaged one."""

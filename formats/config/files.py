@@ -6,74 +6,20 @@ the order of the file, which is Java's hash order, so that a file built for the 
 again. The one exception is a ``{"$ref":…}``: it is built in full, since brokers write it but do not read it back.
 """
 
-# ruff: noqa: RUF009 - member() makes a dataclass field, not a default that instances share
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
-from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
-from formats.config.files_v5 import (
-    ConsumerOrderInfos,
-    LogicQueueMapping,
-    MessageRequestMode,
-    MessageRequestModes,
-    Metric,
-    OrderInfo,
-    TimerMetrics,
-    TopicQueueMapping,
-    TopicQueueMappings,
-    TransactionMetrics,
-)
-from formats.config.groups import (
-    CustomizedRetry,
-    ExponentialRetry,
-    GroupRetryPolicy,
-    SimpleSubscription,
-    SubscriptionGroup,
-    SubscriptionGroups,
-)
-from formats.config.json import Key, Value
-from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.config.file import ConfigFile
 from formats.config.tiered import TieredMetadata
+from formats.fastjson.declare import Bean, Int, Long, member
+from formats.fastjson.dialects import BROWSER, Dialect
+from formats.fastjson.values import Key, Value
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import DataVersion, TopicConfig
 from formats.topics import LMQ_PREFIX
 from formats.versions import V5_3, Version
-
-__all__ = [
-    "KINDS",
-    "BloomFilterData",
-    "ConfigFile",
-    "ConsumerFilter",
-    "ConsumerFilters",
-    "ConsumerOffsets",
-    "ConsumerOrderInfos",
-    "CustomizedRetry",
-    "DataVersion",
-    "DelayOffsets",
-    "ExponentialRetry",
-    "GroupRetryPolicy",
-    "LmqConsumerOffsets",
-    "LogicQueueMapping",
-    "MessageRequestMode",
-    "MessageRequestModes",
-    "Metric",
-    "OrderInfo",
-    "QueueOffset",
-    "SimpleSubscription",
-    "SubscriptionGroup",
-    "SubscriptionGroups",
-    "TieredMetadata",
-    "TimerMetrics",
-    "TopicConfig",
-    "TopicFilters",
-    "TopicQueueMapping",
-    "TopicQueueMappings",
-    "Topics",
-    "TransactionMetrics",
-    "kind_of",
-    "split_key",
-]
 
 
 class QueueOffset(NamedTuple):
@@ -99,8 +45,8 @@ class ConsumerOffsets(ConfigFile):
     in `extra`, and left out where it no longer agrees with the offsets or the version is 4.9.
     """
 
-    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since=V5_3)
-    offsets: Mapping[str, Mapping[int, int]] = member("offsetTable", Table(Numbered(LONG)), dict)  # topic@group → queue
+    data_version: DataVersion = member(default=DataVersion, since=V5_3)
+    offsets: Mapping[str, Mapping[Int, Long]] = member("offsetTable", dict)  # topic@group → queue
 
     def entries(self) -> Iterator[QueueOffset]:
         """Every offset in the order of the file."""
@@ -139,7 +85,7 @@ def _agree(groups: Value, offsets: Mapping[str, Mapping[int, int]]) -> bool:
 class LmqConsumerOffsets(ConsumerOffsets):
     """``lmqConsumerOffset.json``, in place of the other one with ``enableLmq`` (``LmqConsumerOffsetManager``)."""
 
-    lmq_offsets: Mapping[str, int] = member("lmqOffsetTable", Table(LONG), dict)  # topic@group; an LMQ has one queue
+    lmq_offsets: Mapping[str, Long] = member("lmqOffsetTable", dict)  # topic@group; an LMQ has one queue
 
     def entries(self) -> Iterator[QueueOffset]:
         """Every offset, those of LMQ groups after the others, as of queue 0."""
@@ -160,41 +106,36 @@ class LmqConsumerOffsets(ConsumerOffsets):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig(Bean):
-    """One topic (``TopicConfig``)."""
-
-    topic_name: str | None = member("topicName", TEXT)
-    read_queue_nums: int = member("readQueueNums", INT, 16)
-    write_queue_nums: int = member("writeQueueNums", INT, 16)
-    perm: int = member("perm", INT, 6)  # 1 inherit, 2 write, 4 read, 8 priority
-    topic_filter_type: str = member("topicFilterType", TEXT, "SINGLE_TAG")  # or MULTI_TAG
-    topic_sys_flag: int = member("topicSysFlag", INT, 0)  # 1 unit, 2 has unit subscription
-    order: bool = member("order", FLAG, False)
-    attributes: Mapping[str, str] = member("attributes", Table(TEXT), dict, since=V5_3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Topics(ConfigFile):
     """``topics.json`` (``TopicConfigSerializeWrapper``)."""
 
-    data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
-    topics: Mapping[str, TopicConfig] = member("topicConfigTable", Table(Nested(TopicConfig)), dict)
+    data_version: DataVersion = member(default=DataVersion)
+    topics: Mapping[str, TopicConfig] = member("topicConfigTable", dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGroups(ConfigFile):
+    """``subscriptionGroup.json`` (``SubscriptionGroupManager``)."""
+
+    data_version: DataVersion = member(default=DataVersion)
+    groups: Mapping[str, SubscriptionGroup] = member("subscriptionGroupTable", dict)
+    forbidden: Mapping[str, Mapping[str, Int]] = member("forbiddenTable", dict, since=V5_3)  # group → topic → bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOffsets(ConfigFile):
     """``delayOffset.json`` (``DelayOffsetSerializeWrapper``)."""
 
-    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since=V5_3)
-    offsets: Mapping[int, int] = member("offsetTable", Numbered(LONG), dict)  # level (queue id + 1) → next queue offset
+    data_version: DataVersion = member(default=DataVersion, since=V5_3)
+    offsets: Mapping[Int, Long] = member("offsetTable", dict)  # level (queue id + 1) → next queue offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomFilterData(Bean):
     """``BloomFilterData``: the bits that stand for a group in a queue's extension bit maps."""
 
-    bit_num: int = member("bitNum", INT, 0)
-    bit_pos: tuple[int, ...] | None = member("bitPos", Items(INT, inline=True))
+    bit_num: Int = 0
+    bit_pos: tuple[Int, ...] | None = member(default=None, inline=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,14 +143,14 @@ class ConsumerFilter(Bean):
     """The filter of one group (``ConsumerFilterData``). The compiled expression is not stored."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("dead",)
-    topic: str | None = member("topic", TEXT)
-    consumer_group: str | None = member("consumerGroup", TEXT)
-    expression: str | None = member("expression", TEXT)
-    expression_type: str | None = member("expressionType", TEXT)
-    born_time: int = member("bornTime", LONG, 0)
-    dead_time: int = member("deadTime", LONG, 0)
-    bloom_filter_data: BloomFilterData | None = member("bloomFilterData", Nested(BloomFilterData))
-    client_version: int = member("clientVersion", LONG, 0)
+    topic: str | None = None
+    consumer_group: str | None = None
+    expression: str | None = None
+    expression_type: str | None = None
+    born_time: Long = 0
+    dead_time: Long = 0
+    bloom_filter_data: BloomFilterData | None = None
+    client_version: Long = 0
 
     @property
     def dead(self) -> bool:
@@ -221,15 +162,129 @@ class ConsumerFilter(Bean):
 class TopicFilters(Bean):
     """All filters on one topic (``ConsumerFilterManager.FilterDataMapByTopic``)."""
 
-    topic: str | None = member("topic", TEXT)
-    groups: Mapping[str, ConsumerFilter] = member("groupFilterData", Table(Nested(ConsumerFilter)), dict)
+    topic: str | None = None
+    groups: Mapping[str, ConsumerFilter] = member("groupFilterData", dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerFilters(ConfigFile):
     """``consumerFilter.json`` (``ConsumerFilterManager``)."""
 
-    topics: Mapping[str, TopicFilters] = member("filterDataByTopic", Table(Nested(TopicFilters)), dict)
+    topics: Mapping[str, TopicFilters] = member("filterDataByTopic", dict)
+
+
+# -- of 5.x alone ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderInfo(Bean):
+    """What a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
+
+    attempt_id: str | None = member("a", None)
+    commit_bits: Long = member("cm", 0)  # bit i: the message at offset i of the list is committed
+    invisible_time: Long | None = member("i", None)
+    last_consume_timestamp: Long = member("l", 0)
+    offset_list: tuple[Long, ...] | None = member("o", None)  # as stored: the first, then distances from it
+    consumed_counts: Mapping[Long, Int] | None = member("oc", None)  # queue offset → times consumed
+    next_visible: Mapping[Long, Long] | None = member("ot", None)  # queue offset → time
+    pop_time: Long = 0
+
+    @property
+    def queue_offsets(self) -> tuple[int, ...]:
+        """The offsets themselves."""
+        first, *distances = self.offset_list or (0,)
+        return (first, *(first + distance for distance in distances)) if self.offset_list else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOrderInfos(ConfigFile):
+    """``consumerOrderInfo.json``, of ordered pop (``ConsumerOrderInfoManager``)."""
+
+    SINCE: ClassVar[Version] = V5_3
+    table: Mapping[str, Mapping[Int, OrderInfo]] = member(default=dict)  # topic@group → queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicQueueMapping(Bean):
+    """Where a stretch of a static topic's logic queue lies (``LogicQueueMappingItem``)."""
+
+    gen: Int = 0
+    queue_id: Int = 0
+    broker_name: str | None = member("bname", None)
+    logic_offset: Long = 0  # of its first message in the logic queue
+    start_offset: Long = 0  # and in the physical one
+    end_offset: Long = -1  # not included; -1: still growing
+    time_of_start: Long = -1
+    time_of_end: Long = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicQueueMapping(Bean):
+    """The part of a static topic that this broker hosts (``TopicQueueMappingDetail``)."""
+
+    topic: str | None = None
+    scope: str | None = "__global__"
+    total_queues: Int = 0
+    broker_name: str | None = member("bname", None)
+    epoch: Long = 0
+    dirty: bool = False
+    current_ids: Mapping[Int, Int] = member("currIdMap", dict)  # logic queue → physical queue
+    hosted_queues: Mapping[Int, tuple[LogicQueueMapping, ...]] = member(default=dict)  # logic queue → its stretches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicQueueMappings(ConfigFile):
+    """``topicQueueMapping.json`` (``TopicQueueMappingSerializeWrapper``)."""
+
+    SINCE: ClassVar[Version] = V5_3
+    data_version: DataVersion = member(default=DataVersion)
+    mappings: Mapping[str, TopicQueueMapping] = member("topicQueueMappingInfoMap", dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRequestMode(Bean):
+    """How a group gets a topic's messages (``SetMessageRequestModeRequestBody``)."""
+
+    topic: str | None = None
+    consumer_group: str | None = None
+    mode: str = "PULL"  # or POP
+    pop_share_queue_num: Int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRequestModes(ConfigFile):
+    """``messageRequestMode.json`` (``MessageRequestModeManager``)."""
+
+    SINCE: ClassVar[Version] = V5_3
+    modes: Mapping[str, Mapping[str, MessageRequestMode]] = member("messageRequestModeMap", dict)  # topic → group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric(Bean):
+    """A count and when it last changed (``TimerMetrics.Metric``, ``TransactionMetrics.Metric``)."""
+
+    count: Long = 0
+    timestamp: Long = member("timeStamp", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerMetrics(ConfigFile):
+    """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
+
+    SINCE: ClassVar[Version] = V5_3
+    DIALECT: ClassVar[Dialect] = BROWSER
+    data_version: DataVersion = member(default=DataVersion)
+    counts: Mapping[str, Metric] = member("timingCount", dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMetrics(ConfigFile):
+    """``transactionMetrics``: half messages by topic (``TransactionMetrics``)."""
+
+    SINCE: ClassVar[Version] = V5_3
+    DIALECT: ClassVar[Dialect] = BROWSER
+    data_version: DataVersion = member(default=DataVersion)
+    counts: Mapping[str, Metric] = member("transactionCount", dict)
 
 
 KINDS: dict[str, type[ConfigFile]] = {

@@ -8,8 +8,9 @@ one for all, told apart by the beginning of keys); store-formats 7.12.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from formats.config.json import Key, Value, loads
 from formats.errors import BadLength, BadText, FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.values import Key, Value
 from formats.layouts.derived import CONFIG_HEAD, CONFIG_NAME, CONFIG_OFFSET, CONFIG_QUEUE, CONFIG_VERSION
 
 ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families

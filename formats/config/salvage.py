@@ -5,13 +5,14 @@ is an entry of its own.
 """
 
 import re
-from dataclasses import fields
 from typing import Any
 
-from formats.config.beans import ConfigFile, Nested
-from formats.config.json import Key, Value, loads_prefix, loads_torn
-from formats.config.kinds import Kind, Table, Unfit
+from formats.config.file import ConfigFile
 from formats.errors import BadText
+from formats.fastjson.declare import Kind, Nested, Table, Unfit, members_of
+from formats.fastjson.dialects import FILE
+from formats.fastjson.read import loads_prefix, loads_torn
+from formats.fastjson.values import Key, Value
 
 _ENTRY = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+)"\s*+:\s*+(?=\{)')
 _NOISE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
@@ -22,11 +23,7 @@ _WINDOW = 1 << 16  # bytes in which an entry must end
 
 def tables_of(model: type[ConfigFile]) -> dict[str, Table]:
     """Name to kind of a file's tables."""
-    return {name: kind for name, kind in _kinds(model).items() if isinstance(kind, Table)}
-
-
-def _kinds(model: type[ConfigFile]) -> dict[str, Kind]:
-    return {about["name"]: about["kind"] for one in fields(model) if (about := one.metadata)}
+    return {name: kind for name, member in members_of(model).items() if isinstance(kind := member.kind, Table)}
 
 
 def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
@@ -68,7 +65,8 @@ def _fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dic
         return {}
     kept: dict[Key, Value] = {}
     # a member that no version knows may be one of a lost entry that came to the top
-    for name, kind in _kinds(model).items():
+    for name, member in members_of(model).items():
+        kind = member.kind
         item, inside = value.get(name), open_path[1:] if open_path[:1] == [name] else None
         if isinstance(kind, Table) and isinstance(item, dict):
             kept[name] = _whole(kind, item, inside or [])
@@ -79,7 +77,7 @@ def _fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dic
 
 def _reads(kind: Kind, item: Value) -> bool:
     try:
-        kind.read(item)
+        kind.read(item, FILE)
     except Unfit:
         return False
     return True
@@ -93,7 +91,7 @@ def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Ke
         if not _plain(key):
             continue
         try:
-            table.key(key)
+            table.read_key(key, FILE)
             if isinstance(table.item, Table) and isinstance(item, dict):
                 kept[key] = _whole(table.item, item, open_path[1:] if is_open else [])
             elif not is_open and _plain(item) and _reads(table.item, item):
@@ -103,9 +101,9 @@ def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Ke
     return kept
 
 
-def _plain(value: Value) -> bool:
+def _plain(value: Value | Key) -> bool:
     """Whether all names and texts could be a broker's: within quotes the dialect lets any noise pass."""
-    pending: list[Value] = [value]
+    pending: list[Value | Key] = [value]
     seen: set[int] = set()  # references let an object occur many times, in a damaged file within itself
     while pending:
         item = pending.pop()

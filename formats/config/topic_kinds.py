@@ -5,7 +5,7 @@ Source: common.topic.TopicValidator, common.TopicAttributes, common.attribute.To
 
 from collections.abc import Mapping
 
-from formats.config.files import TopicConfig
+from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 
 

@@ -7,15 +7,13 @@ equals it. Offsets, sizes, types, names and meanings come from :mod:`formats.lay
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import NamedTuple
 
 from construct import Bytes, Computed, Container, FormatField, Struct
 
-from formats.config.beans import Bean, Nested
 from formats.config.files import KINDS
-from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Kind, Numbered, Table
 from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
+from formats.fastjson.declare import Declared, Flag, Items, Kind, Nested, Table, Whole, members_of
 from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.docs import Doc, leaf_of
@@ -61,7 +59,6 @@ _UNITS: dict[str, Struct] = {
 _HOSTS = {"both IPv4": 0, "born IPv6": BORN_V6, "store IPv6": STORE_V6, "both IPv6": BORN_V6 | STORE_V6}
 _FLAGS = (0x1, 0x101, 0x201, 0x2, 0x4, 0x8, 0xC, BORN_V6, STORE_V6, 0x40, 0x80)
 _TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-_KINDS: dict[Kind, str] = {INT: "int", LONG: "long", FLAG: "boolean", TEXT: "text"}
 
 
 class Field(NamedTuple):
@@ -143,23 +140,23 @@ def _flags() -> Iterator[str]:
 
 def kind_text(kind: Kind) -> str:
     """What a member of a config file holds."""
-    if isinstance(kind, Numbered):
-        return f"map of number to {kind_text(kind.item)}"
     if isinstance(kind, Table):
-        return f"map of text to {kind_text(kind.item)}"
+        return f"map of {'number' if isinstance(kind.key, Whole) else 'text'} to {kind_text(kind.item)}"
     if isinstance(kind, Items):
         return f"list of {kind_text(kind.item)}"
     if isinstance(kind, Nested):
-        return kind.bean.__name__
-    return _KINDS.get(kind, type(kind).__name__)
+        return kind.declared.__name__
+    if isinstance(kind, Whole):
+        return "int" if kind.bits == 32 else "long"
+    return "boolean" if isinstance(kind, Flag) else "text"
 
 
-def _beans(kind: Kind) -> Iterator[type[Bean]]:
+def _beans(kind: Kind) -> Iterator[type[Declared]]:
     """The objects that a member holds."""
     if isinstance(kind, Table | Items):
         yield from _beans(kind.item)
     elif isinstance(kind, Nested):
-        yield kind.bean
+        yield kind.declared
 
 
 def _config() -> Iterator[str]:
@@ -167,20 +164,20 @@ def _config() -> Iterator[str]:
     yield ""
     yield CONFIG.strip()
     yield ""
-    todo: list[tuple[str, type[Bean], Version]] = [
+    todo: list[tuple[str, type[Declared], Version]] = [
         (f"config/{name}", model, model.SINCE) for name, model in KINDS.items()
     ]
-    seen: set[type[Bean]] = set()
+    seen: set[type[Declared]] = set()
     for title, model, first in todo:
         if model in seen:
             continue
         seen.add(model)
-        members = [one.metadata for one in fields(model) if one.metadata]
+        members = members_of(model).values()
         yield f"### {title}"
         yield ""
-        cells = [(f"`{one['name']}`", str(max(first, one["since"])), kind_text(one["kind"])) for one in members]
+        cells = [(f"`{one.name}`", str(max(first, one.since)), kind_text(one.kind)) for one in members]
         yield from table(("member", "since", "type"), cells)
-        todo += [(bean.__name__, bean, max(first, one["since"])) for one in members for bean in _beans(one["kind"])]
+        todo += [(bean.__name__, bean, max(first, one.since)) for one in members for bean in _beans(one.kind)]
 
 
 def page() -> str:

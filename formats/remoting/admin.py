@@ -2,18 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from formats.config.beans import Bean, Nested, member
-from formats.config.files import SubscriptionGroup
-from formats.config.files import TopicConfig as StoredTopic
-from formats.config.kinds import Items
-from formats.remoting.shapes import (
-    DataVersion,
-    MessageQueue,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
-from formats.remoting.typed import Int, Long, wire
+from formats.fastjson.declare import Bean, Int, Long, member
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import DataVersion, TopicConfig
+from formats.remoting.shapes import MessageQueue, SubscriptionData
 
 
 @dataclass(kw_only=True)
@@ -106,14 +98,6 @@ class TopicConfigs:
 
 
 @dataclass
-class GroupConfigs:
-    """All consumer groups of a broker (body.SubscriptionGroupWrapper)."""
-
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@dataclass
 class ProducerInfo:
     """A producer that is online (body.ProducerInfo)."""
 
@@ -188,11 +172,11 @@ class QueueState:
 class ConsumeStatus:
     """Rates of a topic in the last minute, messages a second and ms (body.ConsumeStatus)."""
 
-    pull_rt: float = wire("pullRT", 0.0)
-    pull_tps: float = wire("pullTPS", 0.0)
-    consume_rt: float = wire("consumeRT", 0.0)
-    consume_ok_tps: float = wire("consumeOKTPS", 0.0)
-    consume_failed_tps: float = wire("consumeFailedTPS", 0.0)
+    pull_rt: float = member("pullRT", 0.0)
+    pull_tps: float = member("pullTPS", 0.0)
+    consume_rt: float = member("consumeRT", 0.0)
+    consume_ok_tps: float = member("consumeOKTPS", 0.0)
+    consume_failed_tps: float = member("consumeFailedTPS", 0.0)
     consume_failed_msgs: Long = 0
 
 
@@ -233,14 +217,14 @@ class ConsumedDirectly:
 class TopicsToSet(Bean):
     """Topics to make or change (body.CreateTopicListRequestBody, of 5.3)."""
 
-    topics: tuple[StoredTopic, ...] = member("topicConfigList", Items(Nested(StoredTopic)), ())
+    topics: tuple[TopicConfig, ...] = member("topicConfigList", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsToSet(Bean):
     """Groups to make or change (subscription.SubscriptionGroupList, of 5.3)."""
 
-    groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", Items(Nested(SubscriptionGroup)), ())
+    groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", ())
 
 
 @dataclass(kw_only=True)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from formats.fastjson.declare import Int, Long, member
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.shapes import (
     Assignment,
     BrokerData,
     Connection,
     ConsumerData,
-    DataVersion,
     MappingInfo,
     MessageQueue,
     OffsetWrapper,
@@ -15,10 +16,10 @@ from formats.remoting.shapes import (
     QueueData,
     StatsItem,
     SubscriptionData,
-    TopicConfig,
     TopicOffset,
 )
-from formats.remoting.typed import Int, Long, wire
+
+_UNKNOWN_VERSION = DataVersion(state_version=None)
 
 
 @dataclass
@@ -26,7 +27,7 @@ class TopicTable:
     """The topics of a broker (body.TopicConfigAndMappingSerializeWrapper)."""
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
+    data_version: DataVersion = _UNKNOWN_VERSION
     mapping_data_version: DataVersion | None = None  # 5.x, as what follows
     topic_queue_mapping_info_map: dict[str, MappingInfo] | None = None
     topic_queue_mapping_detail_map: dict[str, MappingInfo] | None = None
@@ -108,7 +109,7 @@ class ConfigKeys:
 class HeartbeatData:
     """Groups that a client is in (heartbeat.HeartbeatData)."""
 
-    client_id: str = wire("clientID")
+    client_id: str = member("clientID")
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
     heartbeat_fingerprint: Int | None = None  # 5.x, as what follows
@@ -136,7 +137,7 @@ class LockRequest:
 class LockResponse:
     """Queues that it got (body.LockBatchResponseBody)."""
 
-    lock_ok_mq_set: list[MessageQueue] = wire("lockOKMQSet")
+    lock_ok_mq_set: list[MessageQueue] = member("lockOKMQSet")
 
 
 @dataclass

@@ -6,9 +6,12 @@ from functools import lru_cache
 from typing import Any, cast
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads_plain
+from formats.fastjson.values import Value
+from formats.fastjson.write import dumps, quoted
 from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
 from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
-from formats.remoting.dialect import Value, dumps, loads_plain, quoted
 
 Fields = dict[str, str]
 
@@ -175,7 +178,7 @@ def _texts(value: Value) -> Fields | None:
         if not isinstance(key, str) or isinstance(item, list | dict):
             raise BadText(0, "extFields that are not text")
         if item is not None:
-            found[key] = item if isinstance(item, str) else dumps(item).decode()
+            found[key] = item if isinstance(item, str) else dumps(item, BODY).decode()
     return found
 
 
@@ -183,7 +186,7 @@ _quoted_name = lru_cache(1024)(quoted)  # declared names are few
 
 
 def _build_json(command: Command) -> bytes:
-    """As `dialect.dumps` writes it; laid out here because every answer has one."""
+    """As `formats.fastjson.write.dumps` does; laid out here because every answer has one."""
     parts = [f'{{"code":{int(command.code)}']
     if command.fields is not None:
         fields = ",".join([f"{_quoted_name(key)}:{quoted(value)}" for key, value in command.fields.items()])

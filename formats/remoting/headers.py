@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from formats.remoting.typed import Int, Long, wire
+from formats.fastjson.declare import Int, Long, member
 
 
 @dataclass(kw_only=True)
@@ -148,7 +148,7 @@ class Query:
     max_num: Int
     begin_timestamp: Long
     end_timestamp: Long
-    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
+    unique_key_query: bool | None = member("_UNIQUE_KEY_QUERY", None)
 
 
 @dataclass(kw_only=True)
@@ -187,15 +187,15 @@ class ConfigVersion:
 class HeartbeatAnswer:
     """What a broker of 5.x says of heartbeats."""
 
-    is_support_heart_beat_v2: bool | None = wire("IS_SUPPORT_HEART_BEAT_V2", None)
-    is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
+    is_support_heart_beat_v2: bool | None = member("IS_SUPPORT_HEART_BEAT_V2", None)
+    is_sub_change: bool | None = member("IS_SUB_CHANGE", None)
 
 
 @dataclass(kw_only=True)
 class Unregister:
     """A client that leaves its groups (UnregisterClientRequestHeader)."""
 
-    client_id: str = wire("clientID")
+    client_id: str = member("clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
@@ -258,20 +258,20 @@ class ResetOffset:
 class Send:
     """A message (SendMessageRequestHeaderV2)."""
 
-    producer_group: str = wire("a")
-    topic: str = wire("b")
-    default_topic: str = wire("c")
-    default_topic_queue_nums: Int = wire("d")
-    queue_id: Int = wire("e")
-    sys_flag: Int = wire("f")
-    born_timestamp: Long = wire("g")
-    flag: Int = wire("h")
-    properties: str | None = wire("i", None)
-    reconsume_times: Int | None = wire("j", None)
-    unit_mode: bool | None = wire("k", None)
-    max_reconsume_times: Int | None = wire("l", None)
-    batch: bool | None = wire("m", None)
-    bname: str | None = wire("n", None)
+    producer_group: str = member("a")
+    topic: str = member("b")
+    default_topic: str = member("c")
+    default_topic_queue_nums: Int = member("d")
+    queue_id: Int = member("e")
+    sys_flag: Int = member("f")
+    born_timestamp: Long = member("g")
+    flag: Int = member("h")
+    properties: str | None = member("i", None)
+    reconsume_times: Int | None = member("j", None)
+    unit_mode: bool | None = member("k", None)
+    max_reconsume_times: Int | None = member("l", None)
+    batch: bool | None = member("m", None)
+    bname: str | None = member("n", None)
 
 
 @dataclass(kw_only=True)
@@ -284,8 +284,8 @@ class Sent:
     transaction_id: str | None = None
     batch_uniq_id: str | None = None  # 5.x
     recall_handle: str | None = None  # 5.x
-    msg_region: str | None = wire("MSG_REGION", None)
-    trace_on: str | None = wire("TRACE_ON", None)
+    msg_region: str | None = member("MSG_REGION", None)
+    trace_on: str | None = member("TRACE_ON", None)
 
 
 @dataclass(kw_only=True)
@@ -311,4 +311,4 @@ class Recalled:
     """Which one it was (RecallMessageResponseHeader, 5.x)."""
 
     msg_id: str | None = None
-    msg_region: str | None = wire("MSG_REGION", None)
+    msg_region: str | None = member("MSG_REGION", None)

@@ -1,11 +1,10 @@
 """POP: headers and bodies of requests and responses (remoting.protocol.header, body; 5.x)."""
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from base64 import b64decode
 from dataclasses import dataclass, field
 
 from formats.errors import BadText
-from formats.remoting.typed import Int, Long, wire
+from formats.fastjson.declare import Int, Long, member
 
 
 @dataclass(kw_only=True)
@@ -124,15 +123,15 @@ class BatchAck:
         bits: bytes in Base64, the lowest bit first: distances from the start offset.
     """
 
-    consumer_group: str = wire("c")
-    topic: str = wire("t")
-    retry: str | None = wire("r", None)
-    start_offset: Long = wire("so", 0)
-    queue_id: Int = wire("q", 0)
-    revive_queue_id: Int = wire("rq", 0)
-    pop_time: Long = wire("pt", 0)
-    invisible_time: Long = wire("it", 0)
-    bits: str | None = wire("b", None)
+    consumer_group: str = member("c")
+    topic: str = member("t")
+    retry: str | None = member("r", None)
+    start_offset: Long = member("so", 0)
+    queue_id: Int = member("q", 0)
+    revive_queue_id: Int = member("rq", 0)
+    pop_time: Long = member("pt", 0)
+    invisible_time: Long = member("it", 0)
+    bits: str | None = member("b", None)
 
     @property
     def distances(self) -> list[int]:
@@ -146,14 +145,6 @@ class BatchAck:
         except ValueError:
             raise BadText(0, f"{(self.bits or '')[:40]!r} is not Base64") from None
         return [at * 8 + bit for at, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]
-
-
-def bits_of(distances: Iterable[int]) -> str:
-    """The bits that stand for distances from the start offset."""
-    number = 0
-    for distance in distances:
-        number |= 1 << distance
-    return b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
 
 
 @dataclass

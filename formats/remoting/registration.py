@@ -6,17 +6,21 @@ mappings of static topics (JSON), each behind its length, and lists behind their
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.fastjson.declare import from_json, to_json
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
+from formats.fastjson.values import Key, Value
+from formats.fastjson.write import dumps
 from formats.message.bodies import decompress
+from formats.model.topics import DataVersion, TopicConfig
 from formats.primitives import COMPRESSED
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import MAX_FRAME
-from formats.remoting.dialect import Key, Value, dumps, loads
-from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
-from formats.remoting.typed import from_json, to_json
+from formats.remoting.shapes import MappingInfo
 
 MAX_INFLATED = MAX_FRAME
 """Bytes that a registration may inflate to: as many as one that is not compressed may have."""
@@ -56,17 +60,17 @@ def build(body: RegisterBrokerBody, *, mappings: bool) -> bytes:
         mappings: write it as a broker of 5.0 or later.
     """
     table = body.topic_config_serialize_wrapper
-    out = bytearray(_item(dumps(to_json(table.data_version))))
+    out = bytearray(_item(dumps(to_json(table.data_version), BODY)))
     out += _INT.pack(len(table.topic_config_table))
     for topic in table.topic_config_table.values():
         out += _item(_line(topic, attributes=mappings).encode())
     filters: list[Value] = list(body.filter_server_list)
-    out += _item(dumps(filters))
+    out += _item(dumps(filters, BODY))
     if mappings:
         infos = table.topic_queue_mapping_info_map or {}
         out += _INT.pack(len(infos))
         for info in infos.values():
-            out += _item(dumps(to_json(info)))
+            out += _item(dumps(to_json(info), BODY))
     return zlib.compress(bytes(out))
 
 
@@ -76,8 +80,8 @@ def _item(data: bytes) -> bytes:
 
 def _line(topic: TopicConfig, *, attributes: bool) -> str:
     numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_filter_type}"
-    texts = dict[Key, Value](list((topic.attributes or {}).items()))
-    return f"{topic.topic_name} {numbers}" + (f" {dumps(texts).decode()}" if attributes else "")
+    texts = dict[Key, Value](list(topic.attributes.items()))
+    return f"{topic.topic_name} {numbers}" + (f" {dumps(texts, BODY).decode()}" if attributes else "")
 
 
 class _Reader:
@@ -110,7 +114,7 @@ class _Reader:
     def json(self) -> Value:
         start = self.at + _INT.size
         try:
-            return loads(self.text())
+            return loads(self.text(), BODY)
         except BadText as err:
             raise BadText(start + err.at, err.reason) from None
 
@@ -125,12 +129,19 @@ class _Reader:
             raise
         except ValueError:
             raise BadText(start, "a topic whose numbers cannot be read") from None
-        topic = TopicConfig(parts[0], reads, writes, perm, parts[4])
+        texts: Mapping[str, str] = {}
         # blanks inside the attributes are theirs
         if attributes := " ".join(parts[_FIELDS:]).strip():
-            value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode())}
-            topic.attributes = from_json(TopicConfig, value).attributes
-        return topic
+            value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode(), BODY)}
+            texts = from_json(TopicConfig, value).attributes
+        return TopicConfig(
+            topic_name=parts[0],
+            read_queue_nums=reads,
+            write_queue_nums=writes,
+            perm=perm,
+            topic_filter_type=parts[4],
+            attributes=texts,
+        )
 
 
 def _number(word: str) -> int:

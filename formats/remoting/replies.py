@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from formats.remoting.typed import Int, Long
+from formats.fastjson.declare import Int, Long
 
 
 @dataclass(kw_only=True)

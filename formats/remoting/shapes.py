@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from formats.remoting.typed import Int, Long
+from formats.fastjson.declare import Int, Long
 
 
 @dataclass(frozen=True, order=True)
@@ -16,56 +16,6 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"{self.topic} queue {self.queue_id} of {self.broker_name}"
-
-
-@dataclass(frozen=True)
-class DataVersion:
-    """When a table was last changed (protocol.DataVersion)."""
-
-    timestamp: Long = 0  # ms
-    counter: Long = 0
-    state_version: Long | None = None  # 5.x
-
-
-@dataclass
-class TopicConfig:
-    """A topic (common.TopicConfig)."""
-
-    topic_name: str | None = None
-    read_queue_nums: Int = 16
-    write_queue_nums: Int = 16
-    perm: Int = 6
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: Int = 0
-    order: bool = False
-    attributes: dict[str, str] | None = None  # 5.x
-
-
-@dataclass
-class RetryPolicy:
-    """When a group's failed messages come again (protocol.subscription.GroupRetryPolicy, 5.x)."""
-
-    type: str = "CUSTOMIZED"
-
-
-@dataclass
-class SubscriptionGroupConfig:
-    """A consumer group (protocol.subscription.SubscriptionGroupConfig)."""
-
-    group_name: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    consume_message_orderly: bool | None = None
-    retry_queue_nums: Int = 1
-    retry_max_times: Int = 16
-    group_retry_policy: RetryPolicy | None = None
-    broker_id: Long = 0
-    which_broker_when_consume_slowly: Long = 1
-    notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: Int | None = None
-    consume_timeout_minute: Int | None = None
-    attributes: dict[str, str] | None = None
 
 
 @dataclass

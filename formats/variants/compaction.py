@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from formats.config.beans import ConfigFile, member
-from formats.config.kinds import FLAG, LONG, Table
+from formats.config.file import ConfigFile
 from formats.errors import Truncated
+from formats.fastjson.declare import Long, member
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message import read as message
 from formats.queues import batch as batch_consume_queue
@@ -50,8 +50,8 @@ class Positions(ConfigFile):
     """``compaction/position-checkpoint``: up to which queue offset each queue has been compacted."""
 
     SINCE: ClassVar[Version] = V5_3
-    empty: bool = member("empty", FLAG, True)
-    offsets: Mapping[str, int] = member("queueOffsetMap", Table(LONG), dict)  # by position_key
+    empty: bool = True
+    offsets: Mapping[str, Long] = member("queueOffsetMap", dict)  # by position_key
 
     def of(self, topic: str, queue_id: int) -> int:
         """Queue offset of the newest message that a compaction has looked at; -1 before the first one."""

@@ -9,11 +9,11 @@ clients-and-live-admin 1.6.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
-from formats.config.beans import Bean, member
-from formats.config.json import dumps
-from formats.config.kinds import INT, LONG, TEXT, Items, Whole
+from formats.fastjson.declare import Bean, Int, Long, member
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
 from formats.versions import V5_3
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one
@@ -36,12 +36,12 @@ class PopKey(NamedTuple):
 class _Handed(Bean):
     """The members of both. Times are ms since the epoch."""
 
-    topic: str = member("t", TEXT, "")  # where the messages lie: a retry topic for those that were revived before
-    group: str = member("c", TEXT, "")
-    queue_id: int = member("q", INT, 0)
-    start_offset: int = member("so", LONG, 0)
-    pop_time: int = member("pt", LONG, 0)
-    broker_name: str = member("bn", TEXT, "")
+    topic: str = member("t", "")  # where the messages lie: a retry topic for those that were revived before
+    group: str = member("c", "")
+    queue_id: Int = member("q", 0)
+    start_offset: Long = member("so", 0)
+    pop_time: Long = member("pt", 0)
+    broker_name: str = member("bn", "")
 
     @property
     def key(self) -> PopKey:
@@ -50,7 +50,7 @@ class _Handed(Bean):
 
     def body(self) -> bytes:
         """The body of its message."""
-        return dumps(self.write(V5_3), compact=True)
+        return dumps(self.write(V5_3), BROWSER)
 
     def _unique(self, place: int, tag: str) -> str:
         parts = (self.topic, self.queue_id, place, self.group, self.pop_time, self.broker_name, tag)
@@ -62,12 +62,12 @@ class CheckPoint(_Handed):
     """Messages that were handed out together (``PopCheckPoint``)."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("reviveTime",)
-    invisible_time: int = member("it", LONG, 0)  # ms
-    bit_map: int = member("bm", INT, 0)  # bit i: message i was acked before the checkpoint was stored
-    count: int = member("n", Whole(8), 0)
-    revive_offset: int = member("ro", LONG, 0)
-    distances: tuple[int, ...] | None = member("d", Items(INT))  # of the messages from the start offset
-    put_again: str | None = member("rp", TEXT)  # how often it was stored anew, for its messages could not be revived
+    invisible_time: Long = member("it", 0)  # ms
+    bit_map: Int = member("bm", 0)  # bit i: message i was acked before the checkpoint was stored
+    count: Annotated[int, 8] = member("n", 0)
+    revive_offset: Long = member("ro", 0)
+    distances: tuple[Int, ...] | None = member("d", None)  # of the messages from the start offset
+    put_again: str | None = member("rp", None)  # how often it was stored anew, for its messages could not be revived
 
     @property
     def visible_time(self) -> int:
@@ -105,8 +105,8 @@ class CheckPoint(_Handed):
 class Ack(_Handed):
     """Messages that were consumed (``AckMsg``, ``BatchAckMsg``)."""
 
-    ack_offset: int | None = member("ao", LONG)  # -1 in a batch ack
-    ack_offsets: tuple[int, ...] | None = member("aol", Items(LONG))  # of a batch ack
+    ack_offset: Long | None = member("ao", None)  # -1 in a batch ack
+    ack_offsets: tuple[Long, ...] | None = member("aol", None)  # of a batch ack
 
     @property
     def tag(self) -> str:

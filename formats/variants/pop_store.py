@@ -9,10 +9,10 @@ Source: broker.pop.PopConsumerRecord, PopConsumerRocksdbStore, PopConsumerServic
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from formats.config.beans import Bean, member
-from formats.config.json import dumps
-from formats.config.kinds import FLAG, INT, LONG, TEXT
 from formats.errors import BadLength, BadText
+from formats.fastjson.declare import Bean, Int, Long, member
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
 from formats.layouts.derived import POP_KEY_HEAD, POP_KEY_TAIL
 from formats.versions import V5_3
 
@@ -35,16 +35,16 @@ class PopStoreKey(NamedTuple):
 class PopStoreRecord(Bean):
     """One message that is in flight (``PopConsumerRecord``)."""
 
-    pop_time: int = member("popTime", LONG, 0)  # ms since the epoch
-    group: str = member("groupId", TEXT, "")
-    topic: str = member("topicId", TEXT, "")  # where the message lies: a retry topic for one that was revived before
-    queue_id: int = member("queueId", INT, 0)
-    retry_flag: int = member("retryFlag", INT, 0)  # 1, 2: of a retry topic with the older or the newer name
-    invisible_time: int = member("invisibleTime", LONG, 0)  # ms
-    queue_offset: int = member("offset", LONG, 0)
-    attempts: int = member("attemptTimes", INT, 0)  # how often reviving it failed
-    attempt_id: str | None = member("attemptId", TEXT)
-    suspended: bool | None = member("suspend", FLAG)  # newer versions: the consumer gave it back
+    pop_time: Long = 0  # ms since the epoch
+    group: str = member("groupId", "")
+    topic: str = member("topicId", "")  # where the message lies: a retry topic for one that was revived before
+    queue_id: Int = 0
+    retry_flag: Int = 0  # 1, 2: of a retry topic with the older or the newer name
+    invisible_time: Long = 0  # ms
+    queue_offset: Long = member("offset", 0)
+    attempts: Int = member("attemptTimes", 0)  # how often reviving it failed
+    attempt_id: str | None = None
+    suspended: bool | None = member("suspend", None)  # newer versions: the consumer gave it back
 
     @property
     def visible_time(self) -> int:
@@ -58,7 +58,7 @@ class PopStoreRecord(Bean):
 
     def value(self) -> bytes:
         """As it is stored."""
-        return dumps(self.write(V5_3), compact=True)
+        return dumps(self.write(V5_3), BROWSER)
 
 
 def build_key(key: PopStoreKey) -> bytes:

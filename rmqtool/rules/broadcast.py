@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from formats.config.json import Value, dumps, loads
 from formats.errors import BadText
+from formats.fastjson.read import loads
+from formats.fastjson.values import Value
+from formats.fastjson.write import dumps
 
 # possessive: a match never steps back, so that reading stays linear whatever the bytes are
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}:]', re.DOTALL)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from formats.config.files import TopicConfig
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
 from formats.message.read import java_int
+from formats.model.topics import TopicConfig
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 from formats.topics import AUTO_CREATE, NOT_SENT_TO, RETRY_PREFIX, Perm
 from rmqtool.rules.releases import V4_9, Release

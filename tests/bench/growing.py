@@ -16,12 +16,13 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, NamedTuple
 
+from formats.fastjson.declare import body_of
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from formats.remoting.typed import body_of, to_fields
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from tests.interop.serving import Serving

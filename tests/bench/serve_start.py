@@ -12,12 +12,13 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from formats.fastjson.declare import body_of
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from formats.remoting.typed import body_of, to_fields
 from rmqtool import Message, Store
 from rmqtool.remoting.client import connected
 from rmqtool.rules.releases import RELEASES

@@ -13,8 +13,8 @@ import pytest
 
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import to_fields
 from rmqtool.cli.serve.live_status import _head
 from rmqtool.client import Message
 from rmqtool.client.sync import Producer

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from formats.fastjson.declare import body_of
 from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import BrokerData, QueueData
-from formats.remoting.typed import body_of
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from formats.fastjson.declare import body_of, read_body
 from formats.message.build import compose, pack
 from formats.remoting.bodies import ConsumerIds, LockRequest, LockResponse
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue
-from formats.remoting.typed import body_of, read_body
 from rmqtool.client import ClientOptions, Cluster
 from rmqtool.client.cluster.answers import succeeded
 from rmqtool.client.cluster.routes import Route

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from formats.fastjson.declare import read_body
 from formats.remoting.bodies import HeartbeatData, TopicRouteData
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, QueueData
-from formats.remoting.typed import read_body
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute
 from rmqtool.client.cluster.routes import Route

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.message.build import compose, pack
 from formats.remoting.bodies import ConsumerIds
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of
 from rmqtool.client import ClientOptions, From, MessageQueue, PushConsumer, PushOptions, Received
 from tests.client.peers import Peer, ok, peer, route, run, tells
 

@@ -1,11 +1,12 @@
 """Heartbeats of 5.x that leave out what a broker knows (heartbeat v2)."""
 
+from formats.fastjson.declare import read_body
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from formats.remoting.typed import read_body, to_fields
 from rmqtool.client import ClientOptions, Cluster
 from rmqtool.remoting.errors import ConnectionLost
 from rmqtool.rules.releases import V4_9

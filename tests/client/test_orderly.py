@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of, read_body
 from formats.remoting.bodies import LockRequest, LockResponse
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of, read_body
 from rmqtool.client import Later, Ordered, PushConsumer, PushOptions, Received, Suspend
 from rmqtool.rules.releases import RELEASES
 from tests.client.peers import run

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from formats.fastjson.declare import read_body
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode
-from formats.remoting.typed import read_body
 from rmqtool.client import From, LitePullConsumer, MessageQueue, PollOptions, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.assignment import Rebalancing

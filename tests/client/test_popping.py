@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of, read_body
 from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, RequestMode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Assignment, MessageQueue
-from formats.remoting.typed import body_of, read_body
 from formats.variants.pop_handle import Handle
 from rmqtool.client import From, Later, Message, Producer, PullConsumer, PushConsumer, PushOptions, Received
 from rmqtool.rules.rebalance import consistent_hash

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.remoting import headers as h
 from formats.remoting.bodies import RequestMode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.typed import body_of
 from rmqtool.client import ClientOptions, From, Message, NotSent, Producer, PushConsumer, PushOptions, Received
 from tests.amounts import some
 from tests.client.test_consuming import until

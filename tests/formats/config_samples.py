@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from formats.config.files import (
-    ConfigFile,
-    DataVersion,
-    kind_of,
-)
+from formats.config.file import ConfigFile
+from formats.config.files import kind_of
+from formats.model.topics import DataVersion
 from rmqtool.rules.releases import RELEASES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config"

@@ -4,24 +4,24 @@ from typing import Any
 
 import pytest
 
+from formats.config.file import ConfigFile
 from formats.config.files import (
     KINDS,
-    ConfigFile,
     ConsumerFilters,
     ConsumerOffsets,
     ConsumerOrderInfos,
-    CustomizedRetry,
     DelayOffsets,
     LmqConsumerOffsets,
     QueueOffset,
     SubscriptionGroups,
-    TopicConfig,
     TopicQueueMappings,
     Topics,
     kind_of,
     split_key,
 )
 from formats.errors import BadText
+from formats.model.groups import CustomizedRetry
+from formats.model.topics import TopicConfig
 from formats.versions import V4_9, V5_3, Version
 from tests.formats.config_samples import GOLDEN, text
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from formats.config.beans import Bean
 from formats.config.files import (
     KINDS,
     Topics,
     kind_of,
 )
 from formats.errors import BadText
+from formats.fastjson.declare import Bean
 from formats.versions import V5_3
 from rmqtool.rules.releases import RELEASES
 from tests.amounts import every

@@ -5,36 +5,36 @@ import re
 
 import pytest
 
-from formats.config.beans import Bean, Nested
 from formats.config.files import (
     BloomFilterData,
     ConsumerFilter,
     ConsumerFilters,
     ConsumerOffsets,
     ConsumerOrderInfos,
-    CustomizedRetry,
-    DataVersion,
     DelayOffsets,
-    ExponentialRetry,
-    GroupRetryPolicy,
     LmqConsumerOffsets,
     LogicQueueMapping,
     MessageRequestMode,
     MessageRequestModes,
     Metric,
     OrderInfo,
-    SimpleSubscription,
-    SubscriptionGroup,
     SubscriptionGroups,
     TimerMetrics,
-    TopicConfig,
     TopicFilters,
     TopicQueueMapping,
     TopicQueueMappings,
     Topics,
     TransactionMetrics,
 )
-from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
+from formats.fastjson.declare import Bean, Flag, Items, Kind, Nested, Table, Text, Whole, members_of
+from formats.model.groups import (
+    CustomizedRetry,
+    ExponentialRetry,
+    GroupRetryPolicy,
+    SimpleSubscription,
+    SubscriptionGroup,
+)
+from formats.model.topics import DataVersion, TopicConfig
 from formats.versions import V4_9, VERSIONS, Version
 from tests.formats.config_samples import GOLDEN
 
@@ -81,15 +81,17 @@ def java_type(kind: Kind) -> str:
     match kind:
         case Whole():
             return {32: "int", 64: "long"}[kind.bits]
+        case Flag():
+            return "boolean"
+        case Text():
+            return "String"
         case Items():
             return f"{'Set' if kind.inline else 'List'}<{java_type(kind.item)}>"
-        case Numbered():
-            return f"Map<{java_type(kind.number)}, {java_type(kind.item)}>"
         case Table():
-            return f"Map<String, {java_type(kind.item)}>"
+            return f"Map<{java_type(kind.key)}, {java_type(kind.item)}>"
         case Nested():
-            return next(java for java, bean in MODELS.items() if bean is kind.bean)
-    return {Flag: "boolean", Text: "String"}[type(kind)]
+            return next(java for java, bean in MODELS.items() if bean is kind.declared)
+    raise TypeError(kind)
 
 
 def java_default(value: object) -> str:
@@ -101,9 +103,9 @@ def java_default(value: object) -> str:
 def declared(bean: type[Bean], since: tuple[Version, ...] = VERSIONS) -> dict[str, tuple[str, str]]:
     fresh = bean()
     return {
-        field.metadata["name"]: (java_type(field.metadata["kind"]), java_default(getattr(fresh, field.name)))
-        for field in dataclasses.fields(bean)
-        if field.metadata and field.metadata["since"] in since
+        name: (java_type(member.kind), java_default(getattr(fresh, member.attribute)))
+        for name, member in members_of(bean).items()
+        if member.since in since
     }
 
 

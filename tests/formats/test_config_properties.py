@@ -7,15 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.config.beans import Bean, Nested
-from formats.config.files import (
-    KINDS,
-    ConfigFile,
-    Topics,
-)
-from formats.config.json import Real
-from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
+from formats.config.file import ConfigFile
+from formats.config.files import KINDS, Topics
 from formats.errors import BadText, FormatError
+from formats.fastjson.declare import Declared, Flag, Items, Kind, Nested, Table, Text, Whole, members_of
+from formats.fastjson.values import Real
 from formats.versions import V4_9, V5_3
 from tests.formats.config_samples import FILES, model
 
@@ -37,20 +33,18 @@ def values_of(kind: Kind) -> st.SearchStrategy[Any]:
             return NAMES
         case Items():
             return st.lists(values_of(kind.item), max_size=3).map(tuple)
-        case Numbered():
-            return st.dictionaries(values_of(kind.number), values_of(kind.item), max_size=3)
         case Table():
-            return st.dictionaries(NAMES, values_of(kind.item), max_size=3)
+            return st.dictionaries(values_of(kind.key), values_of(kind.item), max_size=3)
         case Nested():
-            return beans(kind.bean)
+            return beans(kind.declared)
     raise TypeError(kind)
 
 
-def beans(bean: type[Bean]) -> st.SearchStrategy[Any]:
+def beans(bean: type[Declared]) -> st.SearchStrategy[Any]:
+    defaults = {field.name: field.default for field in dataclasses.fields(bean)}
     members = {
-        field.name: values_of(field.metadata["kind"]) | (st.none() if field.default is None else st.nothing())
-        for field in dataclasses.fields(bean)
-        if field.metadata
+        member.attribute: values_of(member.kind) | (st.none() if defaults[member.attribute] is None else st.nothing())
+        for member in members_of(bean).values()
     }
     return st.builds(bean, extra=EXTRA, **members)
 
@@ -76,9 +70,9 @@ def test_what_is_built_for_4_has_all_that_4_knows(file: ConfigFile) -> None:
         return
     assert b'"stateVersion"' not in built
     assert b'"attributes"' not in built
-    for field in dataclasses.fields(file):
-        if field.metadata.get("since") == V4_9 and not isinstance(field.metadata["kind"], Nested):
-            assert list(getattr(again, field.name)) == list(getattr(file, field.name))
+    for member in members_of(type(file)).values():
+        if member.since == V4_9 and not isinstance(member.kind, Nested):
+            assert list(getattr(again, member.attribute)) == list(getattr(file, member.attribute))
 
 
 def reads_or_is_refused(kind: type[ConfigFile], raw: bytes) -> None:

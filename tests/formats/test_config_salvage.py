@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from formats.config.files import KINDS, ConsumerOffsets, MessageRequestModes, Topics
-from formats.config.json import loads, loads_torn
 from formats.config.salvage import merge, salvage, tables_of
+from formats.fastjson.read import loads, loads_torn
 from tests.goldens import STORES
 
 pytestmark = pytest.mark.slow

@@ -9,29 +9,30 @@ from formats.config.files import (
     ConsumerFilters,
     ConsumerOffsets,
     ConsumerOrderInfos,
-    CustomizedRetry,
-    DataVersion,
     DelayOffsets,
-    ExponentialRetry,
-    GroupRetryPolicy,
     LmqConsumerOffsets,
     LogicQueueMapping,
     MessageRequestMode,
     MessageRequestModes,
     Metric,
     OrderInfo,
-    SimpleSubscription,
-    SubscriptionGroup,
     SubscriptionGroups,
     TimerMetrics,
-    TopicConfig,
     TopicFilters,
     TopicQueueMapping,
     TopicQueueMappings,
     Topics,
     TransactionMetrics,
 )
-from formats.config.json import loads
+from formats.fastjson.read import loads
+from formats.model.groups import (
+    CustomizedRetry,
+    ExponentialRetry,
+    GroupRetryPolicy,
+    SimpleSubscription,
+    SubscriptionGroup,
+)
+from formats.model.topics import DataVersion, TopicConfig
 from formats.versions import V4_9
 from tests.formats.config_samples import VERSION, check, text
 

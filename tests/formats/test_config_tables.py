@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.config.files import ConsumerOffsets
-from formats.config.json import MAX_DEPTH, loads
 from formats.errors import BadText
+from formats.fastjson.dialects import FILE
+from formats.fastjson.read import loads
 
 # each is read again with a comment behind every comma, which the tables of brokers do not have
 ODD = [
@@ -68,10 +69,10 @@ def test_any_table_of_numbers_reads_as_its_entries(entries: list[tuple[str, Any]
 
 
 def test_a_table_of_numbers_is_a_level_too() -> None:
-    deep = b'{"a":' * (MAX_DEPTH - 1)
-    loads(deep + b'{"b":1,"c":2}' + b"}" * (MAX_DEPTH - 1))
+    deep = b'{"a":' * (FILE.depth - 1)
+    loads(deep + b'{"b":1,"c":2}' + b"}" * (FILE.depth - 1))
     with pytest.raises(BadText, match="deeper"):
-        loads(deep + b'{"b":{1:2},"c":2}' + b"}" * (MAX_DEPTH - 1))
+        loads(deep + b'{"b":{1:2},"c":2}' + b"}" * (FILE.depth - 1))
 
 
 @pytest.mark.parametrize("queues", [1, 16])

@@ -9,26 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.registration import MAX_INFLATED, build, read
-from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
+from formats.remoting.shapes import MappingInfo
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 NAME = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=" "), min_size=1, max_size=20)
+TOPIC = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=3, perm=6)
+VERSION = DataVersion(timestamp=5, counter=6, state_version=None)
 
 
 @st.composite
 def bodies(draw: st.DrawFn, mappings: bool) -> RegisterBrokerBody:
     topics = {
         name: TopicConfig(
-            name, draw(INT32), draw(INT32), draw(INT32), draw(st.sampled_from(["SINGLE_TAG", "MULTI_TAG"])),
-            attributes=draw(st.dictionaries(TEXT, TEXT, max_size=3)) if mappings else None,
+            topic_name=name, read_queue_nums=draw(INT32), write_queue_nums=draw(INT32), perm=draw(INT32),
+            topic_filter_type=draw(st.sampled_from(["SINGLE_TAG", "MULTI_TAG"])),
+            attributes=draw(st.dictionaries(TEXT, TEXT, max_size=3)) if mappings else {},
         )
         for name in draw(st.lists(NAME, max_size=5))
     }  # fmt: skip
-    version = DataVersion(draw(INT64), draw(INT64), draw(st.none() | INT64))
+    version = DataVersion(timestamp=draw(INT64), counter=draw(INT64), state_version=draw(st.none() | INT64))
     infos = None
     if mappings:
         keys = st.dictionaries(INT32, INT32, max_size=3)
@@ -44,7 +48,7 @@ def test_what_is_built_is_read(data: st.DataObject, mappings: bool) -> None:
 
 
 def test_the_form_itself() -> None:
-    table = TopicTable({"T": TopicConfig("T", 4, 3, 6)}, DataVersion(5, 6))
+    table = TopicTable({"T": TOPIC}, VERSION)
     version, line, filters = b'{"counter":6,"timestamp":5}', b"T 4 3 6 SINGLE_TAG", b'["h:1"]'
     parts = (len(version).to_bytes(4, "big"), version, b"\0\0\0\1", len(line).to_bytes(4, "big"), line)
     raw = b"".join((*parts, len(filters).to_bytes(4, "big"), filters))
@@ -55,9 +59,7 @@ def test_the_form_itself() -> None:
     assert zlib.decompress(build(RegisterBrokerBody(table, ["h:1"]), mappings=True)) == with_mappings
     # a broker of 5.x without attributes ends the line with its blank
     blank = with_mappings.replace((len(line) + 3).to_bytes(4, "big") + line + b" {}", b"\0\0\0\x13" + line + b" ")
-    assert read(zlib.compress(blank), mappings=True).topic_config_serialize_wrapper.topic_config_table["T"] == (
-        TopicConfig("T", 4, 3, 6)
-    )
+    assert read(zlib.compress(blank), mappings=True).topic_config_serialize_wrapper.topic_config_table["T"] == (TOPIC)
 
 
 # body of the first request of a broker of 5.3.3 with compressedRegister
@@ -74,14 +76,16 @@ def test_a_real_one() -> None:
     body = b64decode(REAL)
     found = read(body, mappings=True)
     table = found.topic_config_serialize_wrapper
-    assert table.data_version == DataVersion(1795444947133, 0, 0)
+    assert table.data_version == DataVersion(timestamp=1795444947133)
     assert len(table.topic_config_table) == 13
-    assert table.topic_config_table["TBW102"] == TopicConfig("TBW102", 8, 8, 7, attributes={})
+    assert table.topic_config_table["TBW102"] == TopicConfig(
+        topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7
+    )
     assert table.topic_queue_mapping_info_map == {}
     assert zlib.decompress(build(found, mappings=True)) == zlib.decompress(body)
 
 
-BODY = RegisterBrokerBody(TopicTable({"T": TopicConfig("T", 4, 3, 6)}, DataVersion(5, 6)), ["h:1"])
+BODY = RegisterBrokerBody(TopicTable({"T": TOPIC}, VERSION), ["h:1"])
 
 
 @pytest.mark.parametrize("mappings", [False, True])

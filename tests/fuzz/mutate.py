@@ -8,8 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from formats.config.json import dumps, loads
 from formats.errors import FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
 from tests.damage import VERBS
 
 Mutation = Callable[[Random, Path], str | None]

@@ -20,10 +20,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from formats.fastjson.declare import body_of
 from formats.remoting.bodies import RequestMode
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of
 from rmqtool.client import (
     ClientOptions,
     Cluster,

@@ -14,8 +14,8 @@ from pathlib import Path
 from formats.message.properties import UNIQ_KEY, parse
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import from_fields, to_fields
 from formats.variants.pop_handle import Handle, real_topic
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection

@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from formats.fastjson.declare import body_of
 from formats.remoting.bodies import RequestMode
 from formats.remoting.codes import RequestCode
-from formats.remoting.typed import body_of
 from rmqtool.client import (
     ClientOptions,
     Cluster,

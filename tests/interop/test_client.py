@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from formats.remoting.dialect import loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from rmqtool.client import (
     ClientOptions,
     From,
@@ -188,7 +189,7 @@ def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list
         assert len(got[0]) == 5
         assert sorted(row["msgId"] for part in got for row in part) == sorted(row["msgId"] for row in rows)
         stats: Any = loads(
-            broker.ask("request", code=208, fields={"consumerGroup": group[1], "topic": "Ours"})["body"].encode()
+            broker.ask("request", code=208, fields={"consumerGroup": group[1], "topic": "Ours"})["body"].encode(), BODY
         )
         where = list(stats["offsetTable"].values())
         assert [row["consumerOffset"] for row in where] == [row["brokerOffset"] for row in where]

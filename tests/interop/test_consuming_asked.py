@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from formats.remoting.dialect import loads
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.rules.releases import RELEASES
 from tests.interop import broker as brokers
@@ -85,7 +86,7 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
                 broker.ask, "request", code=223, fields={"topic": topic, "group": group, "clientAddr": ""}
             )
             assert answer["code"] == 0, answer
-            told: Any = loads(answer["body"].encode())
+            told: Any = loads(answer["body"].encode(), BODY)
             assert sorted(told["consumerTable"][client].values()) == [_COUNT // 4] * 4
 
             # 309: one message, once more; its second call succeeds, its third fails

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from formats.config.json import loads
+from formats.fastjson.read import loads
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
 from tests.interop.broker import Broker

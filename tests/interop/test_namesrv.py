@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.codes import RequestCode
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.errors import RemotingError
@@ -141,7 +142,7 @@ def ask(names: str, code: RequestCode, **fields: str) -> Any:
         answer = asyncio.run(once())
     except RemotingError:
         return None
-    return loads(answer.body) if answer.code == 0 and answer.body else None
+    return loads(answer.body, BODY) if answer.code == 0 and answer.body else None
 
 
 def addresses(names: str) -> Any:
@@ -217,7 +218,7 @@ def administer(java: Java, clients: Broker, names: str, address: str, release: s
     assert row[:4] == [CLUSTER, BROKER, "0", address]
     assert row[4].startswith(RELEASE[release][:4])
     shown = admin("topicRoute", "-t", "Shuttle")
-    route = loads(shown[shown.index("{") :].encode())
+    route = loads(shown[shown.index("{") :].encode(), BODY)
     assert route == ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Shuttle") | {
         "brokerDatas": [{**data, "brokerAddrs": {0: address}} for data in route["brokerDatas"]]  # type: ignore[index]
     }

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting import registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode, Serializer
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion, TopicConfig
-from formats.remoting.typed import body_of
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
@@ -78,7 +79,7 @@ def value_of(request: Command, answer: Command) -> Any:
             return sorted((plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
         return value
 
-    body = plain(loads(answer.body)) if answer.body else None
+    body = plain(loads(answer.body, BODY)) if answer.body else None
     remark = answer.remark if answer.remark != _FORGOTTEN else None
     return answer.code, answer.fields or {}, remark, body
 
@@ -101,7 +102,7 @@ class Asking:
 
     def version(self) -> DataVersion:
         self.counter += self.chance.choice((0, 1))
-        return DataVersion(1_700_000_000_000, self.counter, 0)
+        return DataVersion(timestamp=1_700_000_000_000, counter=self.counter)
 
     def register(self) -> Command:
         names = self.chance.sample(TOPICS, self.chance.choice((1, 2, 3)))
@@ -110,13 +111,13 @@ class Asking:
     def registration(self, who: dict[str, str], names: Sequence[str]) -> Command:
         configs = {
             name: TopicConfig(
-                name, self.chance.randint(0, 3), self.chance.randint(0, 3), self.chance.choice((2, 4, 6, 7)),
-                topic_sys_flag=self.chance.randint(0, 3), attributes={},
+                topic_name=name, read_queue_nums=self.chance.randint(0, 3), write_queue_nums=self.chance.randint(0, 3),
+                perm=self.chance.choice((2, 4, 6, 7)), topic_sys_flag=self.chance.randint(0, 3),
             )
             for name in names
         }  # fmt: skip
         filters = self.chance.choice(([], [], ["192.0.2.200:1"]))
-        table = TopicTable(configs, self.version(), DataVersion(), {})
+        table = TopicTable(configs, self.version(), DataVersion(state_version=None), {})
         whole = RegisterBrokerBody(table, filters)
         packed = self.chance.random() < 0.3
         data = registration.build(whole, mappings=True) if packed else body_of(whole)

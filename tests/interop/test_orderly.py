@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from formats.config.json import loads
+from formats.fastjson.read import loads
 from rmqtool.client import (
     ClientOptions,
     From,

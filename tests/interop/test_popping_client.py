@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import read_body
 from formats.remoting.bodies import HeartbeatData
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import read_body
 from rmqtool.client import ClientOptions, From, Later, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.rules.releases import V5_3

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import TopicConfig, Topics
+from formats.config.files import Topics
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.model.topics import TopicConfig
 from formats.primitives import host_text
 from formats.topics import AUTO_CREATE, DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import DelayOffsets, TopicConfig, Topics
+from formats.config.files import DelayOffsets, Topics
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
+from formats.model.topics import TopicConfig
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES

@@ -9,8 +9,8 @@ from typing import Any
 from formats.message.ids import parse_offset_id
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import from_fields, to_fields
 from rmqtool.cli.serve.running import until_told
 from rmqtool.errors import RmqError
 from rmqtool.remoting.client import connected

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from formats.config.json import dumps
+from formats.fastjson.write import dumps
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.segments import name_of
 from rmqtool.store.layout.broker_conf import BrokerConf

@@ -2,17 +2,17 @@
 
 from typing import Any, NamedTuple
 
-from formats.config.beans import Bean
 from formats.errors import BadText
+from formats.fastjson.declare import read_body
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion, TopicConfig
-from formats.remoting.typed import from_fields, read_body
 from rmqtool.server.broker.table import REQUESTS as OF_BROKERS
 from rmqtool.server.namesrv.requests import REQUESTS as OF_NAME_SERVERS
 
@@ -119,4 +119,4 @@ def body_of(command: Command, request_code: int) -> Any:
         raise BadText(0, "a body where none is declared")
     if kind in (bytes, Records):
         return command.body
-    return kind.parse(command.body) if issubclass(kind, Bean) else read_body(kind, command.body, strict=True)
+    return read_body(kind, command.body, strict=True)

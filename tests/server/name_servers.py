@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting import frame
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command, Fields
-from formats.remoting.shapes import DataVersion, TopicConfig
 from rmqtool.server.namesrv.server import NameServer
 
 CLUSTER, BROKER, ADDRESS = "LabCluster", "lab-a", "192.0.2.1:10911"
@@ -65,11 +65,14 @@ def registration(
 
 def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
     """Topics, and two that every broker has."""
-    return {name: TopicConfig(name, 4, 4, perm) for name in (*names, BROKER, CLUSTER)}
+    return {
+        name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm)
+        for name in (*names, BROKER, CLUSTER)
+    }
 
 
 def version(counter: int = 1, state: int | None = 0) -> DataVersion:
-    return DataVersion(1_700_000_000_000, counter, state)
+    return DataVersion(timestamp=1_700_000_000_000, counter=counter, state_version=state)
 
 
 def command(code: RequestCode, body: bytes = b"", **fields: str) -> Command:

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from formats.fastjson.declare import body_of
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode, ResponseCode
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings
 from tests.server.name_servers import (
@@ -59,4 +60,4 @@ def register(*names: str, counter: int = 1, **more: str) -> Command:
 async def value(peer: Peer, code: RequestCode, data: bytes = b"", **fields: str) -> Any:
     answer = await peer.ask(command(code, data, **fields))
     assert (answer.code, answer.remark) == (OK, None)
-    return loads(answer.body)
+    return loads(answer.body, BODY)

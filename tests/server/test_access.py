@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from formats.fastjson.declare import body_of
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, SubscriptionData
-from formats.remoting.typed import body_of, from_fields, to_fields
 from rmqtool.errors import BadValue, CorruptFile, RmqError, UnreadableStore
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.signing import Credentials, signed

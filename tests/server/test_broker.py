@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from formats.config.files import SubscriptionGroups, Topics
+from formats.fastjson.declare import body_of, read_body
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.fingerprint import fingerprint
 from formats.message.ids import parse_offset_id
@@ -22,9 +23,9 @@ from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, ProducerData, SubscriptionData
-from formats.remoting.typed import body_of, from_fields, read_body, to_fields
 from rmqtool import Message
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected

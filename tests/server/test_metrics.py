@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from formats.config.files import TopicConfig
+from formats.fastjson.declare import body_of
+from formats.model.topics import TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, ProducerData, SubscriptionData
-from formats.remoting.typed import body_of, to_fields
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
 from formats.remoting.codes import RequestCode, ResponseCode
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command, parse
 from rmqtool.server.namesrv.server import NameServer
 from tests import wire
@@ -31,7 +32,7 @@ def value_of(body: bytes) -> Any:
             return sorted(items, key=str) if member in SETS else items
         return value
 
-    return ordered(loads(body)) if body else None
+    return ordered(loads(body, BODY)) if body else None
 
 
 def settings(body: bytes) -> dict[str, str]:

@@ -9,10 +9,10 @@ import zlib
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.remoting import frame, registration
 from formats.remoting.codes import Flag, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import body_of
 from rmqtool.server.namesrv import key_values
 from rmqtool.server.namesrv.requests import REQUESTS
 from rmqtool.server.namesrv.server import NameServer

@@ -6,13 +6,15 @@ import zlib
 
 import pytest
 
+from formats.fastjson.declare import body_of
+from formats.fastjson.dialects import BODY
+from formats.fastjson.read import loads
+from formats.model.topics import TopicConfig
 from formats.remoting import frame, registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import ResponseCode, Serializer
-from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MappingInfo, TopicConfig
-from formats.remoting.typed import body_of
+from formats.remoting.shapes import MappingInfo
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings
@@ -32,7 +34,12 @@ from tests.server.namesrv_asked import OK, C, Clock, asked, body, register, valu
 
 NEW = RegisterBrokerBody(
     TopicTable(
-        {**topics("Orders"), "Fixed": TopicConfig("Fixed", 8, 8, 6, attributes={"+message.type": "NORMAL"})},
+        {
+            **topics("Orders"),
+            "Fixed": TopicConfig(
+                topic_name="Fixed", read_queue_nums=8, write_queue_nums=8, attributes={"+message.type": "NORMAL"}
+            ),
+        },
         version(7),
         topic_queue_mapping_info_map={"Fixed": MappingInfo("Fixed", "s", 8, BROKER, 1, False, {0: 1})},
     ),
@@ -124,7 +131,7 @@ def test_order_topics_are_told_to_brokers_and_clients() -> None:
         assert (await peer.ask(register("Orders"))).body == b""
         put = command(C.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="Orders", value="lab-a:4")
         assert (await peer.ask(put)).code == OK
-        assert loads((await peer.ask(register("Orders"))).body) == {"table": {"Orders": "lab-a:4"}}
+        assert loads((await peer.ask(register("Orders"))).body, BODY) == {"table": {"Orders": "lab-a:4"}}
         assert "orderTopicConf" not in await value(peer, C.GET_ROUTEINFO_BY_TOPIC, topic="Orders")
         data = b"orderMessageEnable=true\nreturnOrderTopicConfigToBroker=false\nunknown=1\n"
         assert (await peer.ask(command(C.UPDATE_NAMESRV_CONFIG, data))).code == OK
@@ -143,7 +150,7 @@ def test_versions_heartbeats_and_expiry() -> None:
         assert (answer.code, answer.fields, answer.body) == (OK, {"changed": "true"}, b"")
         await peer.ask(register("Orders", heartbeatTimeoutMillis="5000"))
         answer = await peer.ask(asks)
-        assert (answer.fields, loads(answer.body)) == (
+        assert (answer.fields, loads(answer.body, BODY)) == (
             {"changed": "false"},
             {"counter": 1, "stateVersion": 0, "timestamp": version().timestamp},
         )
@@ -230,7 +237,9 @@ def test_a_slave_stands_in_where_the_settings_say_so() -> None:
 
 def test_lists_of_topics() -> None:
     async def test(server: NameServer, peer: Peer) -> None:
-        configs = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in (("U", 1), ("S", 2), ("B", 3))}
+        configs = {
+            name: TopicConfig(topic_name=name, topic_sys_flag=flag) for name, flag in (("U", 1), ("S", 2), ("B", 3))
+        }
         data = body_of(RegisterBrokerBody(TopicTable(configs, version())))
         await peer.ask(command(C.REGISTER_BROKER, data, **who()))
         lists = {

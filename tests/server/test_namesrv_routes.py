@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.bodies import TopicTable
 from formats.remoting.namesrv import Broker, RegisterBroker, Registered
-from formats.remoting.shapes import DataVersion, MappingInfo, QueueData, TopicConfig
+from formats.remoting.shapes import MappingInfo, QueueData
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv import topics as topics_module
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, Address
@@ -105,7 +106,7 @@ def test_a_version_without_state_is_that_with_state_0(table: Table) -> None:
 
 
 def test_a_change_of_one_topic_needs_all_of_them_first(table: Table) -> None:
-    one = TopicTable({"Orders": TopicConfig("Orders")}, version(2))
+    one = TopicTable({"Orders": TopicConfig(topic_name="Orders")}, version(2))
     with pytest.raises(Refused, match=r"^register broker failed$"):
         table.enter(table=one)
     assert table.is_empty()
@@ -115,7 +116,7 @@ def test_a_change_of_one_topic_needs_all_of_them_first(table: Table) -> None:
 
 
 def test_a_topic_has_the_name_that_its_table_says_where_it_has_none_itself(table: Table) -> None:
-    table.enter(table=TopicTable({"A": TopicConfig(None), "B": TopicConfig("B")}, version()))
+    table.enter(table=TopicTable({"A": TopicConfig(), "B": TopicConfig(topic_name="B")}, version()))
     assert set(table.topics.queues) == {"A", "B"}
 
 
@@ -361,7 +362,7 @@ def test_lists(table: Table) -> None:
 
 def test_unit_topics_are_told_by_their_flag(table: Table) -> None:
     flags = {"Plain": 0, "Unit": 1, "Subscribed": 2, "Both": 3}
-    configs = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in flags.items()}
+    configs = {name: TopicConfig(topic_name=name, topic_sys_flag=flag) for name, flag in flags.items()}
     table.enter(table=TopicTable(configs, version()))
     assert table.unit_topics(Unit.UNIT).topic_list == ["Unit", "Both"]
     assert table.unit_topics(Unit.SUBSCRIBED).topic_list == ["Subscribed", "Both"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import read_body
 from formats.message.bodies import BatchItem, build_batch
 from formats.remoting.bodies import RegisterBrokerBody
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import read_body
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3

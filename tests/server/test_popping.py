@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from formats.fastjson.declare import body_of, read_body
 from formats.remoting import bodies as b
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData
-from formats.remoting.typed import body_of, from_fields, read_body, to_fields
 from formats.variants.pop_handle import Handle, parse_parts
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V4_9, V5_3

@@ -8,8 +8,8 @@ import pytest
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import from_fields, to_fields
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V5_3

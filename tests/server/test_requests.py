@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import rmqtool.server
-from formats.config.files import TopicConfig
 from formats.errors import FormatError
+from formats.fastjson.declare import members_of
 from formats.message.read import Record, read
+from formats.model.topics import TopicConfig
+from formats.remoting import fields
 from formats.remoting import headers as h
-from formats.remoting import typed
 from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
@@ -107,7 +108,7 @@ def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None
             connected(*place(served.broker_address)) as client,
         ):
             for code, row in REQUESTS.items():
-                names = typed._members(row.header) if row.header else {}
+                names = members_of(row.header) if row.header else {}
                 for text in ("x", "9" * 5000, "-", ""):
                     for given in (None, {}, dict.fromkeys(names, text)):
                         for body in (b"", b"{", b"[]", b"\xff"):
@@ -151,7 +152,7 @@ def test_an_offset_that_moved_is_stored_as_json_whatever_the_names_are(tmp_path:
                 consumer_group=group, topic=topic, queue_id=0, queue_offset=7, max_msg_nums=1,
                 sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, sub_version=0,
             )  # fmt: skip
-            answer = await client.call(Command(C.PULL_MESSAGE, fields=typed.to_fields(header)))
+            answer = await client.call(Command(C.PULL_MESSAGE, fields=fields.to_fields(header)))
             assert answer.code == ResponseCode.PULL_OFFSET_MOVED
             (found,) = context.reading.pull(OFFSET_MOVED, 0, 0, 32).messages
             record = read(found, 0, len(found))

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from formats.fastjson.declare import body_of
 from formats.remoting import bodies as b
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import SubscriptionData
-from formats.remoting.typed import body_of
 from rmqtool.client import ClientOptions, Message, Producer, PullConsumer
 from rmqtool.client.cluster.errors import BrokerError
 from rmqtool.remoting.client import connected

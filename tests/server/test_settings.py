@@ -6,8 +6,8 @@ from pathlib import Path
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import from_fields
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from tests.server.test_broker import pull, send, serving

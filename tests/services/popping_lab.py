@@ -3,9 +3,10 @@
 from pathlib import Path
 from random import Random
 
-from formats.config.files import SubscriptionGroup, TopicConfig
 from formats.message.properties import parse
 from formats.message.read import Record, read
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
 from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.popping.popping import Popped, Request

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.config.files import TopicConfig
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.message.properties import parse
+from formats.model.topics import TopicConfig
 from rmqtool.rules import batches as send_batch
 from rmqtool.rules import sending as send_rules
 from rmqtool.rules.broadcast import QueueName

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import DataVersion, SubscriptionGroup, SubscriptionGroups, TopicConfig, Topics
+from formats.config.files import SubscriptionGroups, Topics
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import DataVersion, TopicConfig
 from formats.primitives import java_hash
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.services.offsets.files import placed

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics
-from formats.config.json import dumps, loads
+from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import ConsumerOffsets, SubscriptionGroups, TieredMetadata, Topics
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.config.rocksdb import ENTRIES, V2
+from formats.config.tiered import TieredMetadata
 from rmqtool.store.check import check_store
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import BrokerConf

@@ -3,9 +3,10 @@
 from typing import TypeVar
 
 from formats.errors import FormatError
+from formats.fastjson.declare import Declared, read_body
 from formats.remoting.codes import ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import Declared, from_fields, read_body
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 
 T = TypeVar("T", bound=Declared)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
+from formats.fastjson.declare import Declared
 from formats.remoting import headers as h
 from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData
-from formats.remoting.typed import Declared
 from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, succeeded
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute

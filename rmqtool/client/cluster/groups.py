@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
+from formats.fastjson.declare import body_of
 from formats.primitives import java_hash
 from formats.remoting import headers as h
 from formats.remoting.bodies import HeartbeatData
 from formats.remoting.codes import RequestCode
 from formats.remoting.shapes import ConsumerData, ProducerData
-from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.errors import BrokerError
 from rmqtool.client.cluster.peers import Peers

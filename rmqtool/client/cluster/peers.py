@@ -3,9 +3,10 @@
 import ssl
 from collections.abc import Callable, Sequence
 
+from formats.fastjson.declare import Declared
 from formats.remoting.codes import Language, RequestCode, ResponseCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import Declared, to_fields
 from rmqtool.client.cluster.answers import succeeded
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.links import Links

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import dataclass
 from typing import Any
 
+from formats.fastjson.declare import body_of
 from formats.remoting import headers as h
 from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, ConsumerIds
 from formats.remoting.codes import RequestCode, RequestMode, ResponseCode
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of
 from formats.topics import RETRY_PREFIX
 from formats.variants.pop_handle import retry_topic
 from rmqtool.client.cluster.answers import body_from

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from formats.errors import FormatError
+from formats.fastjson.declare import Declared
 from formats.message.properties import parse
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import Declared
 from formats.topics import LMQ_PREFIX
 from formats.variants.pop_handle import POP_CK, Handle, origin_of, parse_parts, real_topic, retry_topic
 from rmqtool.client.cluster.answers import header_from

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from formats.fastjson.declare import body_of
 from formats.message.read import Record
+from formats.model.topics import TopicConfig
 from formats.remoting import headers as h
 from formats.remoting.bodies import CheckClient
 from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MessageQueue, SubscriptionData, TopicConfig
-from formats.remoting.typed import body_of
+from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.answers import body_from, header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from formats.fastjson.declare import body_of
 from formats.remoting import headers as h
 from formats.remoting.bodies import LockRequest, LockResponse
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from formats.errors import FormatError
+from formats.fastjson.declare import body_of, read_body
 from formats.message.read import End, read
 from formats.remoting import admin as a
 from formats.remoting import headers as h
 from formats.remoting.bodies import ResetOffsets
 from formats.remoting.codes import Language, RequestCode, ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of, from_fields, read_body
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.namespaces import without_namespace
 from rmqtool.client.consumer.listener import Calls, Counts, Failed

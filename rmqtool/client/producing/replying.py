@@ -14,9 +14,9 @@ from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.properties import parse
 from formats.remoting.codes import Language, RequestCode, ResponseCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from formats.remoting.replies import Reply
-from formats.remoting.typed import from_fields
 from formats.topics import REPLY_SUFFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError

@@ -13,9 +13,9 @@ from formats.message.ids import parse_offset_id
 from formats.message.read import End, read
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
+from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import from_fields
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.hooks import tell_hooks

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from formats.errors import FormatError
+from formats.model.topics import DataVersion
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
 from formats.topics import TRACE
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.signing import ACCESS_KEY, is_signed_by

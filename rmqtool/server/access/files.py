@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from formats.remoting.shapes import DataVersion
+from formats.model.topics import DataVersion
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.server.access.addresses import Matches, pattern
 from rmqtool.server.access.rights import GROUP_PREFIX, Perm
@@ -224,8 +224,12 @@ def _account(row: dict[Any, Any]) -> Account:
 
 def _version(content: dict[Any, Any]) -> DataVersion:
     for row in _rows(content, "dataVersion")[:1]:
-        return DataVersion(_number(row, "timestamp"), _number(row, "counter"), _number(row, "stateVersion"))
-    return DataVersion(0, 0)
+        return DataVersion(
+            timestamp=_number(row, "timestamp"),
+            counter=_number(row, "counter"),
+            state_version=_number(row, "stateVersion"),
+        )
+    return DataVersion(state_version=None)
 
 
 def _rows(content: dict[Any, Any], name: str) -> list[dict[Any, Any]]:

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from enum import IntFlag
 from typing import Any, TypeAlias
 
+from formats.fastjson.declare import read_body
 from formats.message.ids import parse_offset_id
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import pop as p
-from formats.remoting.typed import read_body
 from formats.topics import REPLY_SUFFIX, RETRY_PREFIX
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, Right

@@ -6,21 +6,21 @@ import ssl
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from formats.errors import FormatError
+from formats.fastjson.declare import body_of, read_body
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
 from formats.remoting.codes import RequestCode
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import body_of, read_body, to_fields
 from formats.topics import Perm
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
-from rmqtool.server.broker.context.answers import wire_topic
 from rmqtool.server.broker.context.broker_context import BrokerContext
 
 log = logging.getLogger(__name__)
@@ -91,15 +91,13 @@ class Registration:
 
     def _request(self) -> Command:
         settings, state = self._context.settings, self._context.state
-        topics = {name: wire_topic(config, settings.release) for name, config in state.topics.items()}
+        topics = dict(state.topics)
         for config in self._context.system_topics():
-            topics.setdefault(config.topic_name or "", wire_topic(config, settings.release))
+            topics.setdefault(config.topic_name or "", config)
         if not settings.permission & 2:
-            for topic in topics.values():
-                topic.perm &= ~2
-        version = state.topics_version
-        table = b.TopicTable(topics, DataVersion(version.timestamp, version.counter))
-        body = body_of(b.RegisterBrokerBody(table))
+            topics = {name: replace(config, perm=config.perm & ~2) for name, config in topics.items()}
+        table = b.TopicTable(topics, replace(state.topics_version, state_version=None))
+        body = body_of(b.RegisterBrokerBody(table), settings.release.version)
         header = n.RegisterBroker(
             broker_name=settings.name,
             broker_addr=settings.address,

@@ -16,11 +16,12 @@ from functools import partial
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
-from formats.config.beans import Bean
+from formats.fastjson.declare import Bean, Declared, body_of, read_body
+from formats.model.topics import DataVersion
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.fields import from_fields, short_names, to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
 from rmqtool.remoting.connection import Answer, Connection, Handler
 from rmqtool.rules.releases import V4_9, Release
 
@@ -150,7 +151,8 @@ def _body_reader(body: type[Any] | None) -> Callable[[bytes], Any]:
         return lambda _data: None
     if body is bytes:
         return lambda data: data
-    return body.parse if issubclass(body, Bean) else partial(read_body, body)
+    # what goes into a file is read as files are
+    return body.parse if issubclass(body, Bean) and body is not DataVersion else partial(read_body, body)
 
 
 def rows_of(owner: type) -> list[RequestRow]:

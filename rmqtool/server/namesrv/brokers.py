@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from formats.model.topics import DataVersion
 from formats.remoting.codes import MASTER_ID
-from formats.remoting.shapes import BrokerData, DataVersion
+from formats.remoting.shapes import BrokerData
 
 HEARTBEAT_TIMEOUT = 120_000
 """ms without a word of a broker until it counts as gone, where it does not name another time itself."""

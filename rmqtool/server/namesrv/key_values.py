@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from formats.remoting.typed import body_of, read_body
+from formats.fastjson.declare import body_of, read_body
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.segments import read_small

@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Callable
 
 from formats.errors import BadText
+from formats.fastjson.declare import Declared, body_of, read_body
+from formats.model.topics import DataVersion
 from formats.remoting import bodies as b
 from formats.remoting import namesrv as n
 from formats.remoting import registration
@@ -13,8 +15,6 @@ from formats.remoting.codes import VERSION_3_0_11, VERSION_4_9_4, VERSION_5_0_0,
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.headers import Topic
-from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import Declared, body_of, read_body
 from rmqtool.errors import Refused
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.rules.releases import NEWEST

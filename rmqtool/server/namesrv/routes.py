@@ -5,10 +5,11 @@ Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 find the sam
 
 from collections.abc import Collection
 
+from formats.model.topics import DataVersion
 from formats.remoting.bodies import ClusterInfo, MemberGroup, TopicList, TopicRouteData, TopicTable
 from formats.remoting.codes import MASTER_ID
 from formats.remoting.namesrv import Broker, RegisterBroker, Registered
-from formats.remoting.shapes import BrokerData, DataVersion, QueueData
+from formats.remoting.shapes import BrokerData, QueueData
 from formats.topics import SYNC_PREFIX, Perm
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
@@ -107,11 +108,11 @@ class RouteTable:
         version = self.brokers.version(at)
         changed = first or version is None or differs(version, table.data_version)
         for name, config in table.topic_config_table.items():
-            config.topic_name = config.topic_name or name
-            if changed or not self.topics.has(config.topic_name, who.broker_name):
+            topic = config.topic_name or name
+            if changed or not self.topics.has(topic, who.broker_name):
                 read_only = stands_in and who.enable_acting_master
                 perm = config.perm & ~Perm.WRITE if read_only else config.perm
-                self.topics.put_config(who.broker_name, config, perm)
+                self.topics.put_config(topic, who.broker_name, config, perm)
         if changed:
             for topic, info in (table.topic_queue_mapping_info_map or {}).items():
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from formats.config.properties import parse_properties
-from formats.remoting.typed import Long, from_fields, to_fields
+from formats.fastjson.declare import Long
+from formats.remoting.fields import from_fields, to_fields
 from rmqtool.errors import BadValue, Refused
 
 FIXED = ("configBlackList", "configStorePath", "kvConfigPath")

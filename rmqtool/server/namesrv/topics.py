@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from enum import IntFlag
 
-from formats.remoting.shapes import MappingInfo, QueueData, TopicConfig
+from formats.model.topics import TopicConfig
+from formats.remoting.shapes import MappingInfo, QueueData
 from rmqtool.errors import Refused
 
 MOST_ROWS = 1_000_000
@@ -53,10 +54,10 @@ class Topics:
         self._rows += queues.broker_name not in of_topic
         of_topic[queues.broker_name] = queues
 
-    def put_config(self, broker: str, config: TopicConfig, perm: int) -> None:
+    def put_config(self, topic: str, broker: str, config: TopicConfig, perm: int) -> None:
         """The same, from what a broker tells of the topic."""
         queues = QueueData(broker, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
-        self.put(config.topic_name or "", queues)
+        self.put(topic, queues)
 
     def remove(self, topic: str, brokers: Iterable[str] | None = None) -> None:
         """Forget the queues that brokers have of a topic; those of all brokers without ``brokers``."""

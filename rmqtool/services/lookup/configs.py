@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from formats.config.files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
+from formats.config.file import ConfigFile
+from formats.config.files import ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
 from rmqtool.errors import CorruptFile
 from rmqtool.services.lookup.offsets import FILES
 from rmqtool.store.config.files import read_config

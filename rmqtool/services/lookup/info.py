@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats import checkpoint
-from formats.config.files import ConsumerOffsets, SubscriptionGroups, TieredMetadata, TopicConfig, Topics, split_key
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics, split_key
+from formats.config.tiered import TieredMetadata
 from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
 from formats.marks import parse_abort
+from formats.model.topics import TopicConfig
 from formats.variants import dledger, epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore

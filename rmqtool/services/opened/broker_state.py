@@ -13,15 +13,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import (
-    ConfigFile,
-    DataVersion,
-    DelayOffsets,
-    SubscriptionGroup,
-    SubscriptionGroups,
-    TopicConfig,
-    Topics,
-)
+from formats.config.file import ConfigFile
+from formats.config.files import DelayOffsets, SubscriptionGroups, Topics
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import DataVersion, TopicConfig
 from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from formats.config.files import ConfigFile
+from formats.config.file import ConfigFile
 from formats.primitives import java_hash
 from rmqtool.rules.releases import Release
 from rmqtool.services.offsets.java_order import JavaOrder
@@ -48,4 +48,4 @@ class TableFile(Generic[T]):
         return b"".join((head, parts, b"\n\t", tail))
 
     def _with(self, file: T, table: dict[str, Any]) -> bytes:
-        return replace(file, **{self._attribute: table}).build(self._release.version)  # type: ignore[arg-type]
+        return replace(file, **{self._attribute: table}).build(self._release.version)

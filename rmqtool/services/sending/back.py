@@ -7,9 +7,9 @@ message-services 12.2, 12.4.
 from dataclasses import replace
 from random import Random
 
-from formats.config.files import SubscriptionGroup
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, parse
+from formats.model.groups import SubscriptionGroup
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.rules.sending import NO_PERMISSION, SYSTEM_ERROR, Rejected
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC

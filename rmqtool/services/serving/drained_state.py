@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import SubscriptionGroups, TopicConfig, Topics
+from formats.config.files import SubscriptionGroups, Topics
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record, read
+from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused
 from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config

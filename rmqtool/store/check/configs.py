@@ -2,16 +2,8 @@
 
 import os
 
-from formats.config.files import (
-    KINDS,
-    ConfigFile,
-    ConsumerOffsets,
-    DelayOffsets,
-    QueueOffset,
-    SubscriptionGroups,
-    Topics,
-    kind_of,
-)
+from formats.config.file import ConfigFile
+from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, QueueOffset, SubscriptionGroups, Topics, kind_of
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX

@@ -5,8 +5,7 @@ Source: tieredstore.file.FlatAppendFile (recover, recoverFileSize), core.Message
 
 from itertools import pairwise
 
-from formats.config.files import TieredMetadata
-from formats.config.tiered import COMMIT_LOG, CONSUME_QUEUE, DELETED, INDEX, TieredSegment
+from formats.config.tiered import COMMIT_LOG, CONSUME_QUEUE, DELETED, INDEX, TieredMetadata, TieredSegment
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import Record, read
 from rmqtool.errors import RmqError, UnreadableStore

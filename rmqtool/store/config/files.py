@@ -7,10 +7,13 @@ Three of them are databases where the broker's queues are (``storeType=defaultRo
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from formats.config.files import ConfigFile, kind_of
-from formats.config.json import Key, Value, dumps, loads
+from formats.config.file import ConfigFile
+from formats.config.files import kind_of
 from formats.config.rocksdb import ENTRIES, TABLES, V2, as_file, as_file_v2, bounds_of
 from formats.errors import FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.values import Key, Value
+from formats.fastjson.write import dumps
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.remote import exists, place_of
 from rmqtool.store.disk.segments import files_below, read_small

@@ -8,10 +8,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from formats.config.files import ConfigFile, kind_of
-from formats.config.json import loads, loads_prefix, loads_torn
+from formats.config.file import ConfigFile
+from formats.config.files import kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
+from formats.fastjson.read import loads, loads_prefix, loads_torn
 from rmqtool.errors import CorruptFile
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import read_small

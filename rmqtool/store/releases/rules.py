@@ -12,12 +12,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from formats.checkpoint import Checkpoint
-from formats.config.files import TopicConfig, Topics
+from formats.config.files import Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import INNER_BASE, INNER_NUM
 from formats.message.read import End, Record, read
+from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
 from rmqtool.store.disk.segments import Segment, offset_name, read_small

@@ -6,12 +6,14 @@ of its numbers.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.config.beans import DataVersion
-from formats.config.files import KINDS, TopicConfig, split_key
-from formats.config.json import dumps, loads
+from formats.config.files import KINDS, split_key
+from formats.fastjson.declare import members_of
+from formats.fastjson.read import loads
+from formats.fastjson.write import dumps
+from formats.model.topics import DataVersion, TopicConfig
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
 from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
@@ -146,14 +148,14 @@ class ConfigDoctor:
             return source.data
         model = KINDS[name]
         self._next_version(name, value)
-        return dumps(value, compact=model.COMPACT)
+        return dumps(value, model.DIALECT)
 
     def _next_version(self, name: str, value: dict[Any, Any]) -> None:
         """Each change of a table counts: name servers and slaves take it over only when its version differs."""
         old = value.get("dataVersion")
         if not isinstance(old, dict):
-            since = {about["name"]: about["since"] for one in fields(KINDS[name]) if (about := one.metadata)}
-            if since.get("dataVersion") != V4_9:
+            member = members_of(KINDS[name]).get("dataVersion")
+            if member is None or member.since != V4_9:
                 return
             old = {}
         version = DataVersion.read(old)

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from formats.config.files import TieredMetadata
-from formats.config.tiered import COMMIT_LOG, DELETED, INDEX
+from formats.config.tiered import COMMIT_LOG, DELETED, INDEX, TieredMetadata
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import Record, read
 from rmqtool.errors import RmqError

@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from formats.fastjson.declare import to_json
+from formats.fastjson.dialects import BODY
+from formats.fastjson.write import dumps
+from formats.model.topics import DataVersion
 from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
-from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import to_json
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
@@ -100,10 +101,10 @@ class AccessRequests:
         """Request 52."""
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
         versions, settings = control.versions, self._context.settings
-        default = versions.get(control.path, DataVersion())
+        default = versions.get(control.path, DataVersion(state_version=None))
         told = a.AccessVersion(
-            version=dumps(to_json(default)).decode(),
-            all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}).decode(),
+            version=dumps(to_json(default), BODY).decode(),
+            all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}, BODY).decode(),
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,

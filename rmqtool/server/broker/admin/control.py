@@ -8,16 +8,18 @@ from dataclasses import replace
 
 from formats.config.properties import parse_properties
 from formats.errors import FormatError
+from formats.fastjson.declare import body_of, read_body, to_json
+from formats.fastjson.dialects import BODY
+from formats.fastjson.write import dumps
 from formats.message.ids import parse_offset_id
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.dialect import dumps
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
-from formats.remoting.typed import body_of, read_body, to_fields, to_json
 from rmqtool.errors import BadValue
 from rmqtool.remoting.connection import Answer
 from rmqtool.remoting.errors import RemotingError
@@ -203,4 +205,4 @@ def _reset_body(table: dict[MessageQueue, int], language: Language | None) -> by
     """Clients in C++ get a list, since their JSON has no objects for keys."""
     if language is not Language.CPP:
         return body_of(b.ResetOffsets(table))
-    return dumps({"offsetTable": [{**to_json(queue), "offset": offset} for queue, offset in table.items()]})
+    return dumps({"offsetTable": [{**to_json(queue), "offset": offset} for queue, offset in table.items()]}, BODY)

@@ -6,16 +6,18 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 import os
 import re
 
+from formats.fastjson.declare import to_json
+from formats.fastjson.dialects import BODY
+from formats.fastjson.values import Value
+from formats.fastjson.write import dumps
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
-from formats.remoting.dialect import Value, dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
-from formats.remoting.typed import to_json
 from formats.topics import SCHEDULE, TRACE
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.access import rights
@@ -111,7 +113,7 @@ class Status:
             if found := [one for one in found if one.offset_table]:
                 total += sum(w.broker_offset - w.consumer_offset for one in found for w in one.offset_table.values())
                 rows.append({group: list[Value](map(to_json, found))})
-        body = dumps({"brokerAddr": context.settings.address, "consumeStatsList": rows, "totalDiff": total})
+        body = dumps({"brokerAddr": context.settings.address, "consumeStatsList": rows, "totalDiff": total}, BODY)
         return call.answer(body=body)
 
     @handles(C.QUERY_TOPIC_CONSUME_BY_WHO, right=rights.use_topic)
@@ -231,7 +233,7 @@ class Status:
         # a real broker hands these to whoever asks
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
-        version = dumps({"counter": 0, "timestamp": self._started}).decode()
+        version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()
         return call.answer(h.ConfigVersion(version=version), text.encode())
 
     @handles(C.GET_BROKER_RUNTIME_INFO)

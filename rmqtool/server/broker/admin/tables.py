@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from formats.config.files import SubscriptionGroup, TopicConfig
-from formats.config.write import dumps
+from formats.fastjson.declare import body_of
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.write import dumps
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import DataVersion
 from formats.variants.pop_handle import retry_topic
 from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
-from rmqtool.server.broker.context.answers import Failed, wire_topic
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
@@ -97,10 +99,9 @@ class Tables:
     @handles(C.GET_ALL_TOPIC_CONFIG)
     def list_topics(self, call: Call[None, None]) -> Command:
         """Request 21."""
-        state, release = self._context.state, self._context.release
-        table = {name: wire_topic(config, release) for name, config in state.topics.items()}
-        version = DataVersion(state.topics_version.timestamp, state.topics_version.counter)
-        return call.answer(body=a.TopicConfigs(table, version))
+        state = self._context.state
+        table = a.TopicConfigs(dict(state.topics), replace(state.topics_version, state_version=None))
+        return call.answer(body=body_of(table, self._context.release.version))
 
     @handles(C.GET_TOPIC_CONFIG)
     def show_topic(self, call: Call[h.Topic, None]) -> Command:
@@ -109,7 +110,7 @@ class Tables:
         config = self._context.state.topic(name)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return call.answer(body=wire_topic(config, self._context.release))
+        return call.answer(body=body_of(config, self._context.release.version))
 
     @handles(C.DELETE_TOPIC_IN_BROKER)
     def delete_topic(self, call: Call[h.Topic, None]) -> Command:
@@ -172,7 +173,7 @@ class Tables:
         if found is None:
             words = "No group in this broker"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return call.answer(body=dumps(found.write(self._context.release.version), compact=True))
+        return call.answer(body=dumps(found.write(self._context.release.version), BROWSER))
 
     @handles(C.DELETE_SUBSCRIPTIONGROUP)
     def delete_group(self, call: Call[a.DeleteGroup, None]) -> Command:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from formats.config.files import TopicConfig
 from formats.message.properties import REAL_TOPIC, parse
+from formats.model.topics import TopicConfig
 from formats.remoting.codes import ResponseCode
 from formats.topics import (
     AUTO_CREATE,

@@ -11,8 +11,8 @@ from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import to_fields
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection

@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from formats.fastjson.declare import read_body
 from formats.remoting import bodies as b
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Assignment, MessageQueue
-from formats.remoting.typed import read_body
 from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants.pop_handle import ORDERED, Handle, real_topic
 from rmqtool.errors import RmqError

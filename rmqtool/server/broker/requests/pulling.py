@@ -6,6 +6,7 @@ message-services 16.
 
 from dataclasses import dataclass
 
+from formats.fastjson.declare import body_of
 from formats.message.properties import TAGS
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -13,7 +14,6 @@ from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData
-from formats.remoting.typed import body_of
 from formats.topics import OFFSET_MOVED, Perm
 from rmqtool.errors import RmqError
 from rmqtool.rules.statuses import GetStatus

@@ -8,9 +8,9 @@ import logging
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.replies import Reply
-from formats.remoting.typed import to_fields
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.access import rights
 from rmqtool.server.broker.context.answers import Failed

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from formats.config.files import TopicConfig
 from formats.errors import FormatError
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, UNIQ_KEY, parse_text
 from formats.message.read import java_int
+from formats.model.topics import TopicConfig
 from formats.primitives import parse_host
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C

@@ -12,8 +12,8 @@ from formats.message.properties import UNIQ_KEY, build
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.codes import RequestCode as C
+from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from formats.remoting.typed import to_fields
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import Release
 from rmqtool.rules.sending import Rejected

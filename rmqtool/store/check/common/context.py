@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from formats.checkpoint import Checkpoint
-from formats.config.files import TopicConfig, Topics
+from formats.config.files import Topics
 from formats.config.topic_kinds import nature_of
+from formats.model.topics import TopicConfig
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.common.findings import Collector

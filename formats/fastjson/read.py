@@ -1,60 +1,36 @@
-"""The JSON dialect of the brokers' configuration files (fastjson 1.2), read tolerantly and written exactly.
+"""Reading fastjson's JSON: tolerantly, in time that grows with the text, and with the byte at which it stops.
 
-Not quite JSON: integer keys stand bare (``{0:12,1:5}``), an object that occurs twice is written once and then referred
-to (``{"$ref":"$.topicConfigTable.Copy.attributes"}``). What a broker's parser accepts is accepted here as well: keys
-without quotes, single quotes, one trailing comma, comments, a byte-order mark, raw control characters within strings,
-``\\x41`` and ``\\0``–``\\7`` (``com.alibaba.fastjson.parser.JSONLexerBase``, ``DefaultJSONParser``; 1.2.69 and 1.2.83).
-
-Text is UTF-8. Bytes that are not (a 4.9 broker writes in its platform's charset) are kept as U+DC80–U+DCFF, Python's
-``surrogateescape``, so that writing gives the same bytes again. An escape that names one of these code points alone
-reads as U+FFFD; Java could not write it either.
+`formats.fastjson.dialects` says what is accepted in files and in bodies.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from formats.config.write import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, Value, dumps
 from formats.errors import BadText
-
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_NUMBER",
-    "Inline",
-    "Key",
-    "Real",
-    "Torn",
-    "Value",
-    "dumps",
-    "loads",
-    "loads_prefix",
-    "loads_torn",
-    "locate",
-]
+from formats.fastjson.dialects import BODY, FILE, Dialect
+from formats.fastjson.values import MAX_NUMBER, Inline, Key, ObjectKey, Real, Value
 
 _BOM = b"\xef\xbb\xbf"
 # Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
-_COMMENT = r"/\*(?s:.*?)\*/|//[^\n]*+"
-_BLANK = re.compile(rf"(?:[ \t\r\n\f\b]++|{_COMMENT})*+")
-_TAIL = re.compile(rf"(?:[\x00-\x20\x7f]++|{_COMMENT})*+")  # behind the value fastjson skips any control character
 _STRING = {quote: re.compile(rf"{quote}((?:[^{quote}\\]++|\\.)*+){quote}", re.DOTALL) for quote in "\"'"}
 _ESCAPE = re.compile(
     r"\\(?:u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})"
     r"|[ux](?:(?<=u)([0-9A-Fa-f]{4})|(?<=x)([0-9A-Fa-f]{2}))|(.))",
     re.DOTALL,
 )
-_SINGLE = dict(zip("btnvfFr\"'/\\01234567", "\b\t\n\v\f\f\r\"'/\\\0\1\2\3\4\5\6\7", strict=True))
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?[0-9]++")
 _LONG = "-?[0-9]{1,19}+"
 _NUMBERS = rf"\{{((?:{_LONG}:{_LONG}(?:,|(?=[ \t\r\n}}])))++)[ \t\r\n]*+\}}"
 _ENTRY = re.compile(rf'"([^"\\]*+)":(?:({_LONG})|{_NUMBERS}),[ \t\r\n]*+(?=")')
-_NAME = re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _UNENDED_VALUE = re.compile(rb":[ \t\r\n]*-?[0-9.eE+-]+\Z")
 _UNENDED_ITEM = re.compile(rb"[,\[][ \t\r\n]*-?[0-9.eE+-]+\Z")
 _PATH = re.compile(r"\$(?:\.(?:\\.|[^.\[\]\\])*+|\[-?[0-9]{1,20}\])*+", re.DOTALL)
 _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _Container = list[Value] | dict[Key, Value]
 _MOST_REPEATED = 1 << 20  # characters and values that references may stand for in a file, however short it is
@@ -63,29 +39,53 @@ _MOST_REPEATED = 1 << 20  # characters and values that references may stand for 
 _Marks = dict[tuple[int, Key], tuple[int, _Container]]
 
 
-def loads(data: bytes, *, cycles: bool = True) -> Value:
-    """Read a whole file.
+def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value:
+    """Read a whole text.
 
-    A bare integer key becomes an ``int``, any other key a ``str``; of equal keys the last counts. A reference becomes
-    the very object that it names, which must be an object that began before it, as in every file that fastjson wrote;
-    ``@``, ``..`` and ``$`` name objects that contain the reference, so the value then contains itself. Behind the
-    value, blanks, comments and control characters are allowed.
+    A bare integer key becomes an ``int``, an object that is a key an `ObjectKey`, any other key a ``str``; of equal
+    keys the last counts. A reference becomes the very object that it names, which must be an object that began before
+    it, as in every file that fastjson wrote; ``@``, ``..`` and ``$`` name objects that contain the reference, so the
+    value then contains itself.
 
     Args:
-        data: the file.
+        data: the file, or the body.
+        dialect: `FILE` or `BODY`.
         cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
             for far more than the file is long: whoever carries them out would need all of that in memory.
 
     Raises:
         BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
-            behind the value the first of them, for a file that ends too early its length.
+            behind the value the first of them, for a text that ends too early its length.
     """
-    reader = _Reader(data, cycles)
+    reader = _Reader.of(data, dialect, cycles=cycles)
     value, end = reader.read()
-    tail = reader.skip(_TAIL, end)
+    tail = reader.skip(dialect.tail, end)
     if tail < len(reader.text):
         raise reader.error(tail, "bytes follow the end of the JSON value")
     return value
+
+
+def loads_plain(data: bytes) -> Value:
+    """Read a body or header, at the speed of the standard library where it is standard JSON without fractions.
+
+    Raises:
+        BadText: as `loads`.
+    """
+    if data.count(b"{") + data.count(b"[") > BODY.depth or _HALF.search(data):
+        return loads(data, BODY)
+    try:
+        text = data.decode("utf-8")
+        value, end = _PLAIN.raw_decode(text)
+    except ValueError:
+        return loads(data, BODY)
+    return value if end == len(text) else loads(data, BODY)
+
+
+def _refuse(name: str) -> Value:
+    raise ValueError(name)
+
+
+_PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)
 
 
 def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
@@ -97,7 +97,7 @@ def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
     Raises:
         BadText: as `loads`, except for what follows the value.
     """
-    reader = _Reader(data, cycles)
+    reader = _Reader.of(data, cycles=cycles)
     value, end = reader.read()
     return value, reader.byte(end)
 
@@ -116,7 +116,7 @@ def loads_torn(data: bytes) -> Torn | None:
 
     A number that nothing ends is left out: digits may be missing.
     """
-    reader = _Reader(data, cycles=False)
+    reader = _Reader.of(data, cycles=False)
     try:
         value, end = reader.read()
     except BadText as err:
@@ -132,7 +132,7 @@ def loads_torn(data: bytes) -> Torn | None:
         elif isinstance(inside, list) and inside and _UNENDED_ITEM.search(before):
             inside.pop()
         return Torn(reader.top[0], path, err.at, err.reason)
-    tail = reader.skip(_TAIL, end)
+    tail = reader.skip(FILE.tail, end)
     if tail < len(reader.text):
         return Torn(value, [], reader.byte(tail), "bytes follow the end of the JSON value")
     return None
@@ -147,7 +147,7 @@ def locate(data: bytes, path: Sequence[Key]) -> int:
         BadText: as `loads`, except for what follows the value.
     """
     marks: _Marks = {}
-    reader = _Reader(data, cycles=True, marks=marks)
+    reader = _Reader.of(data, marks=marks)
     value, _ = reader.read()
     at, _ = marks[id(reader.top), 0]
     for key in path:
@@ -159,15 +159,29 @@ def locate(data: bytes, path: Sequence[Key]) -> int:
 
 
 class _Reader:
-    def __init__(self, data: bytes, cycles: bool, marks: _Marks | None = None) -> None:
-        self.base = len(_BOM) if data.startswith(_BOM) else 0
-        self.text = str(memoryview(data)[self.base :], "utf-8", "surrogateescape")
+    def __init__(
+        self, text: str, dialect: Dialect, cycles: bool, marks: _Marks | None = None, base: int = 0, outside: int = 0
+    ) -> None:
+        self.text = text
+        self.dialect = dialect
         self.cycles = cycles
         self.marks = marks
+        self.base = base  # bytes in front of the text
+        self.most = dialect.depth - outside  # how deep it may go
         self.top: list[Value] = []  # the top value is its only item
         self.outer: list[tuple[_Container, Key]] = []  # what is open around the innermost, and under which key
         self._repeated = 0  # values and characters that references stand for so far
         self._weights: dict[int, int] = {}  # id of a container that references name, or lies in one → its weight
+
+    @classmethod
+    def of(cls, data: bytes, dialect: Dialect = FILE, *, cycles: bool = True, marks: _Marks | None = None) -> "_Reader":
+        """For a whole text."""
+        base = len(_BOM) if dialect.bytes and data.startswith(_BOM) else 0
+        try:
+            text = str(memoryview(data)[base:], "utf-8", "surrogateescape" if dialect.bytes else "strict")
+        except UnicodeDecodeError as err:
+            raise BadText(err.start, "bytes that are not UTF-8") from None
+        return cls(text, dialect, cycles, marks, base)
 
     def byte(self, at: int) -> int:
         return self.base + len(self.text[:at].encode("utf-8", "surrogateescape"))
@@ -180,21 +194,21 @@ class _Reader:
         assert found  # it matches nothing as well
         return found.end()
 
-    def read(self) -> tuple[Value, int]:
-        """The value at the start and the character behind it. A loop with a stack, so depth is ours to bound."""
-        text = self.text
+    def read(self, at: int = 0) -> tuple[Value, int]:
+        """The value at a character and the character behind it. A loop with a stack, so depth is ours to bound."""
+        text, blank = self.text, self.dialect.blank
         inside: _Container = self.top
         key: Key = 0
-        outer = self.outer
-        at = self.skip(_BLANK, 0)
+        outer, references = self.outer, self.dialect.references
+        at = self.skip(blank, at)
         while True:
             first = text[at : at + 1]
             if self.marks is not None:
                 self.marks[id(inside), key] = at, inside
             if first in ("{", "["):
-                if len(outer) == MAX_DEPTH:
-                    raise self.error(at, f"nested deeper than {MAX_DEPTH} levels")
-                start, at = at + 1, self.skip(_BLANK, at + 1)
+                if len(outer) == self.most:
+                    raise self.error(at, f"nested deeper than {self.dialect.depth} levels")
+                start, at = at + 1, self.skip(blank, at + 1)
                 opened: _Container
                 if first == "{":
                     opened = {}
@@ -202,21 +216,21 @@ class _Reader:
                     opened = []
                 else:
                     opened = Inline()
-                _put(inside, key, opened)
+                self._put(inside, key, opened)
                 outer.append((inside, key))
                 inside = opened
                 more = not text.startswith(_closing(inside), at)
             else:
                 item, at = self._scalar(at, first)
-                _put(inside, key, item)
+                self._put(inside, key, item)
                 more = False
             while not more:  # a value ended: close what ends with it, until another one must come
                 if inside is self.top:
                     return self.top[0], at
-                at = self.skip(_BLANK, at)
+                at = self.skip(blank, at)
                 closing = _closing(inside)
                 if text.startswith(",", at):
-                    at = self.skip(_BLANK, at + 1)
+                    at = self.skip(blank, at + 1)
                     more = not text.startswith(closing, at)  # a comma may stand before the closing bracket
                 elif not text.startswith(closing, at):
                     raise self._unexpected(at, f"',' or '{closing}'")
@@ -224,14 +238,23 @@ class _Reader:
                     at += 1
                     closed = inside
                     inside, key = outer.pop()
-                    self._resolve(closed, inside, key, outer, at)
+                    if references:
+                        self._resolve(closed, inside, key, outer, at)
             if isinstance(inside, dict):
-                if self.marks is None and len(outer) < MAX_DEPTH:
+                if self.marks is None and len(outer) < self.most:
                     at = self._entries(inside, at)
                 key, at = self._key(at)
-                at = self.skip(_BLANK, at)
+                at = self.skip(blank, at)
             else:
                 key = len(inside)
+
+    def _put(self, inside: _Container, key: Key, item: Value) -> None:
+        if isinstance(inside, dict):
+            if self.dialect.references:  # the last of equal keys at its own place: it may refer to what came between
+                inside.pop(key, None)
+            inside[key] = item
+        else:
+            inside.append(item)
 
     def _entries(self, inside: dict[Key, Value], at: int) -> int:
         """Read entries whose value is an integer or an object of integers, and return where the first other one begins.
@@ -243,14 +266,14 @@ class _Reader:
         while (found := match(text, at)) is not None:
             key, number, pairs = found.groups()
             if number is not None:
-                _put(inside, key, int(number))
+                self._put(inside, key, int(number))
             else:
                 numbers = pairs.rstrip(",").replace(":", ",").split(",")
                 each = map(int, numbers)
                 table: dict[Key, Value] = dict(zip(each, each, strict=True))
                 if 2 * len(table) < len(numbers):
                     break  # a key twice
-                _put(inside, key, table)
+                self._put(inside, key, table)
             at = found.end()
         return at
 
@@ -261,21 +284,31 @@ class _Reader:
             key, end = self._string(at, first)
         elif number := _INTEGER.match(self.text, at):
             key, end = self._number(number), number.end()
-        elif name := _NAME.match(self.text, at):
+        elif name := self.dialect.name.match(self.text, at):
             key, end = name.group(), name.end()
+        elif first == "{" and self.dialect.object_keys:
+            key, end = self._object_key(at)
         else:
             raise self._unexpected(at, "a key")
-        end = self.skip(_BLANK, end)
+        end = self.skip(self.dialect.blank, end)
         if not self.text.startswith(":", end):
             raise self._unexpected(end, "':'")
         return key, end + 1
+
+    def _object_key(self, at: int) -> tuple[ObjectKey, int]:
+        outside = self.dialect.depth - self.most + len(self.outer)
+        value, end = _Reader(self.text, self.dialect, self.cycles, base=self.base, outside=outside).read(at)
+        assert isinstance(value, dict)  # a bracket opens it
+        if not all(isinstance(name, str) and not isinstance(item, list | dict) for name, item in value.items()):
+            raise self.error(at, "the object that is a key holds more than plain values")
+        return ObjectKey((str(name), item) for name, item in value.items()), end
 
     def _scalar(self, at: int, first: str) -> tuple[Value, int]:
         if first and first in "\"'":
             return self._string(at, first)
         if number := _NUMBER.match(self.text, at):
             return (self._number(number) if _INTEGER.fullmatch(number.group()) else self._real(number)), number.end()
-        name = _NAME.match(self.text, at)
+        name = self.dialect.name.match(self.text, at)
         if name is None or name.group() not in _WORDS:
             raise self._unexpected(at, "a value")
         return _WORDS[name.group()], name.end()
@@ -299,6 +332,7 @@ class _Reader:
         raw = found.group(1)
         if "\\" not in raw:
             return raw, found.end()
+        escapes, (first, last) = self.dialect.escapes, self.dialect.unpaired
 
         def plain(escape: re.Match[str]) -> str:
             high, low, unit, byte, single = escape.groups()
@@ -306,10 +340,10 @@ class _Reader:
                 return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
             if unit or byte:
                 char = chr(int(unit or byte, 16))
-                return "\ufffd" if "\udc80" <= char <= "\udcff" else char
-            if single not in _SINGLE:
+                return "\ufffd" if first <= char <= last else char
+            if single not in escapes:
                 raise self.error(at + 1 + escape.start(), "an escape that the dialect does not have")
-            return _SINGLE[single]
+            return escapes[single]
 
         return _ESCAPE.sub(plain, raw), found.end()
 
@@ -368,14 +402,6 @@ class _Reader:
 
 def _closing(container: _Container) -> str:
     return "}" if isinstance(container, dict) else "]"
-
-
-def _put(inside: _Container, key: Key, item: Value) -> None:
-    if isinstance(inside, dict):
-        inside.pop(key, None)  # the last of equal keys, at its own place: what it holds may refer to what came between
-        inside[key] = item
-    else:
-        inside.append(item)
 
 
 def _follow(value: Value, path: str) -> Value:

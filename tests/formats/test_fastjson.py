@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from formats.config.json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
 from formats.errors import BadText
+from formats.fastjson.dialects import BROWSER, FILE
+from formats.fastjson.read import loads, loads_prefix, locate
+from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
+from formats.fastjson.write import dumps
 from tests.amounts import every
-from tests.formats.config_json_samples import COMPACT, GOLDEN, PRETTY, named
+from tests.formats.fastjson_samples import COMPACT, GOLDEN, PRETTY, named
 
 
 def test_the_golden_files_are_there() -> None:
@@ -27,14 +30,14 @@ def test_a_file_that_java_wrote_reads_and_rebuilds_byte_for_byte(path: Path) -> 
 @pytest.mark.parametrize("path", COMPACT, ids=named)
 def test_a_compact_file_that_java_wrote_reads_and_rebuilds_byte_for_byte(path: Path) -> None:
     raw = path.read_bytes()
-    assert dumps(loads(raw), compact=True) == raw
+    assert dumps(loads(raw), BROWSER) == raw
     assert b"\n" not in raw
 
 
 def test_compact_writing_agrees_with_java_on_every_layout() -> None:
     folder = GOLDEN / "fastjson-1.2.83"
     value = loads((folder / "dialect.json").read_bytes())
-    assert dumps(value, compact=True) == (folder / "dialect-compact.json").read_bytes()
+    assert dumps(value, BROWSER) == (folder / "dialect-compact.json").read_bytes()
 
 
 @pytest.mark.parametrize("path", PRETTY + COMPACT, ids=named)
@@ -101,7 +104,7 @@ LAYOUTS: list[tuple[str, Any, str, str]] = [
 )
 def test_layout(value: Any, pretty: str, compact: str) -> None:
     assert dumps(value).decode() == pretty
-    assert dumps(value, compact=True).decode() == compact
+    assert dumps(value, BROWSER).decode() == compact
 
 
 @pytest.mark.parametrize(
@@ -256,9 +259,9 @@ REFUSED: list[tuple[bytes, int, str]] = [
     (b"[" + b"9" * (MAX_NUMBER + 1) + b"]", 1, "a number of 601 characters"),
     (b"{" + b"9" * 10**5 + b":1}", 1, "a number of 100000 characters"),
     (b"1." + b"9" * 10**5, 0, "a number of 100002 characters"),
-    (b"[" * (MAX_DEPTH + 1), MAX_DEPTH, "nested deeper"),
-    (b"[" * 10**5, MAX_DEPTH, "nested deeper"),
-    (b'{"a":' * 10**5, 5 * MAX_DEPTH, "nested deeper"),
+    (b"[" * (FILE.depth + 1), FILE.depth, "nested deeper"),
+    (b"[" * 10**5, FILE.depth, "nested deeper"),
+    (b'{"a":' * 10**5, 5 * FILE.depth, "nested deeper"),
 ]
 
 
@@ -270,9 +273,9 @@ def test_reading_refuses(raw: bytes, at: int, reason: str) -> None:
 
 
 def test_the_deepest_value_reads_and_is_written() -> None:
-    raw = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    raw = b"[" * FILE.depth + b"]" * FILE.depth
     value = loads(raw)
-    assert dumps(value, compact=True) == raw
+    assert dumps(value, BROWSER) == raw
     with pytest.raises(ValueError, match="nested deeper"):
         dumps([value])
 

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from formats.config.files import ConsumerFilters, Topics
-from formats.config.json import Key, dumps, loads
 from formats.errors import BadText, FormatError
+from formats.fastjson.dialects import BROWSER
+from formats.fastjson.read import loads
+from formats.fastjson.values import Key
+from formats.fastjson.write import dumps
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def test_references_to_what_contains_them_make_cycles_and_are_written_again() ->
     assert node["c"]["up"] is node
     assert node["c"]["l"][0] is node
     assert node["c"]["l"][1] is value
-    assert dumps(value, compact=True) == raw
+    assert dumps(value, BROWSER) == raw
 
 
 def test_in_a_list_the_container_of_a_reference_is_the_list() -> None:
@@ -91,16 +94,16 @@ def test_a_reference_to_nothing_before_it_is_refused(raw: bytes) -> None:
 
 def test_an_object_that_occurs_twice_is_written_once() -> None:
     shared: Any = {"k": {"d": 1}}
-    assert dumps({"a": shared, "b": [shared, shared["k"]], 3: shared}, compact=True) == (
+    assert dumps({"a": shared, "b": [shared, shared["k"]], 3: shared}, BROWSER) == (
         b'{"a":{"k":{"d":1}},"b":[{"$ref":"$.a"},{"$ref":"$.a.k"}],"3":{"$ref":"$.a"}}'
     )
-    assert dumps({"a": {"d": 1}, "b": {"d": 1}}, compact=True) == b'{"a":{"d":1},"b":{"d":1}}'  # equal is not the same
+    assert dumps({"a": {"d": 1}, "b": {"d": 1}}, BROWSER) == b'{"a":{"d":1},"b":{"d":1}}'  # equal is not the same
 
 
 def test_a_reference_to_references_does_not_multiply() -> None:
     steps = b"".join(b',"k%d":{"l":{"$ref":"$.k%d"},"r":{"$ref":"$.k%d"}}' % (n, n - 1, n - 1) for n in range(1, 60))
     raw = b'{"k0":{"l":0}' + steps + b"}"
-    assert dumps(loads(raw), compact=True) == raw  # unfolded it has 2**60 objects
+    assert dumps(loads(raw), BROWSER) == raw  # unfolded it has 2**60 objects
 
 
 def test_what_carries_references_out_takes_no_more_than_a_few_times_the_file() -> None:

@@ -1,0 +1,1 @@
+"""Java classes that both files and bodies hold, each declared once."""

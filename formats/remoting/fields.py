@@ -1,0 +1,101 @@
+"""Headers as text fields ("extFields"): read into their declarations, and written from them."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from formats.errors import BadText
+from formats.fastjson.declare import (
+    NEWEST,
+    Declared,
+    Flag,
+    Fraction,
+    Kind,
+    T,
+    Text,
+    Unfit,
+    Whole,
+    members_of,
+    to_camel_case,
+)
+from formats.fastjson.dialects import BODY
+from formats.fastjson.write import dumps
+
+_REAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?|NaN")
+
+
+def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool = False) -> T:
+    """A declaration's object from the text fields of a header.
+
+    Raises:
+        BadText: a field that must be there is not, or its text is not of its type; with ``strict`` also fields that are
+            not declared.
+    """
+    texts = texts or {}
+    members, required = _text_members(declared)
+    if strict and (unknown := [key for key in texts if key not in members]):
+        raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
+    values = {}
+    name = ""
+    try:
+        for name, text in texts.items():
+            if text is not None and (member := members.get(name)) is not None:
+                attribute, of_text = member
+                values[attribute] = text if of_text is None else of_text(text)
+    except Unfit as err:
+        raise BadText(0, err.within(name).at(declared.__name__)) from None
+    if not required <= values.keys():
+        missing = next(name for name, (attribute, _of) in members.items() if attribute in required - values.keys())
+        raise BadText(0, f"{declared.__name__} without {missing}")
+    return declared(**values)
+
+
+@cache
+def _text_members(declared: type) -> tuple[dict[str, tuple[str, Callable[[str], Any] | None]], frozenset[str]]:
+    """({name: (attribute, reader)} of all fields, attributes that must be there); a reader None takes a text as it is.
+
+    Every request has several fields, so that what each is is looked at once, here.
+    """
+    members = members_of(declared)
+    readers = {name: (member.attribute, _text_reader(member.kind)) for name, member in members.items()}
+    return readers, frozenset(member.attribute for member in members.values() if member.required)
+
+
+def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
+    if isinstance(kind, Text):
+        return None
+    if isinstance(kind, Flag):
+        return lambda text: text.lower() == "true"  # Boolean.parseBoolean
+    read = kind.read
+    if isinstance(kind, Whole):
+        digits = 9 if kind.bits == 32 else 18  # so many fit for sure
+        return lambda text: (
+            int(text) if text.isdecimal() and text.isascii() and len(text) <= digits else read(text, BODY)
+        )
+    if isinstance(kind, Fraction):
+        return lambda text: float(text) if _REAL.fullmatch(text) else read(text, BODY)
+    return lambda text: read(text, BODY)
+
+
+def to_fields(item: Declared) -> dict[str, str]:
+    """The text fields of a declaration's object. Their order means nothing; Java's is that of a HashMap."""
+    texts = {}
+    for name, member in members_of(type(item)).items():
+        value = getattr(item, member.attribute)
+        kind = type(value)
+        if kind is str:
+            texts[name] = value
+        elif kind is int:
+            texts[name] = str(value)
+        elif kind is bool:
+            texts[name] = "true" if value else "false"
+        elif value is not None:
+            written = member.kind.write(value, BODY, NEWEST)
+            texts[name] = written if isinstance(written, str) else dumps(written, BODY).decode()
+    return texts
+
+
+def short_names(declared: type) -> dict[str, str]:
+    """A declaration's names on the wire by what its fields are called in camel case."""
+    return {to_camel_case(member.attribute): member.name for member in members_of(declared).values()}
