@@ -15,7 +15,17 @@ from rmqtool.cli.man.manual import Topic
 from tests.cli.running import rmqtool
 from tests.cli.test_help import ALL, commands
 
-SIGNS = {r"\-": "-", r"\(aq": "'", r"\(ga": "`", r"\(ha": "^", r"\(ti": "~", r"\(dq": '"', r"\&": "", r"\e": "\\"}
+SIGNS = {
+    r"\-": "-",
+    r"\(aq": "'",
+    r"\(ga": "`",
+    r"\(ha": "^",
+    r"\(ti": "~",
+    r"\(dq": '"',
+    r"\&": "",
+    r"\:": "",
+    r"\e": "\\",
+}
 REQUESTS = {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".RS", ".RE"}
 needs_groff = pytest.mark.skipif(not shutil.which("groff"), reason="no groff")
 needs_man = pytest.mark.skipif(not shutil.which("man"), reason="no man")

@@ -94,7 +94,7 @@ def _command(command: Any, name: str) -> Iterator[str]:
         tag, words = parameter.get_help_record(context)
         placeholder, _, kind = tag.partition(" <")
         values = f" <{kind}" if "|" in kind else ""
-        yield roff.tagged(roff.italic(placeholder) + roff.escaped(values), words)
+        yield roff.tagged(roff.italic(placeholder) + roff.choices(values), words)
     for parameter in options:
         tag, words = parameter.get_help_record(context)
         yield roff.tagged(_option(tag), words)

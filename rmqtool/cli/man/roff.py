@@ -18,6 +18,11 @@ def escaped(text: str) -> str:
     return _REQUEST.sub(lambda match: "\\&" + match[0], text)
 
 
+def choices(text: str) -> str:
+    """Words parted by bars; a line may end behind each bar."""
+    return escaped(text).replace("|", "|\\:")
+
+
 def quoted(text: str) -> str:
     """An argument of a request."""
     return '"' + text.replace('"', "\\(dq") + '"'
