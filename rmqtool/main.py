@@ -1,7 +1,25 @@
 """Entry point of the command ``rmqtool``: as little as possible before it is known what is asked."""
 
+import io
 import os
 import sys
+
+TYPE_CHECKING = False  # typing takes its time to load
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_STDOUT = "stdout"
+
+
+class _Stdout(io.FileIO):
+    """The descriptor of results: an error in writing to it carries its name, and so is not one of a store."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as err:
+            err.filename = _STDOUT
+            raise
 
 
 def main() -> None:
@@ -32,12 +50,27 @@ def _prepare() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
+        elif name == "stdout":
+            _name_stdout()
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
     if len(sys.argv) > 2:  # a command and something that it looks at
-        from rmqtool.cli.shell.bus_error import arm
+        from rmqtool.cli.startup.bus_error import arm
 
         arm(_last_line)
+
+
+def _name_stdout() -> None:
+    before = sys.stdout
+    if not isinstance(before, io.TextIOWrapper):
+        return
+    raw, unbuffered = _Stdout(before.fileno(), "w", closefd=False), before.write_through  # by python -u
+    sys.stdout = io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),
+        encoding="utf-8",
+        line_buffering=before.line_buffering,
+        write_through=unbuffered,
+    )
 
 
 def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
@@ -48,7 +81,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
     """
     from signal import SIG_DFL, SIGTERM, getsignal, signal
 
-    from rmqtool.cli.shell.writing import writes
+    from rmqtool.cli.commands import find_command
 
     came: list[int] = []
 
@@ -56,21 +89,20 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
         came.append(number)
         raise KeyboardInterrupt
 
-    changes = writes([word for word in argv if word != "--dry-run"]) and argv[0] not in ("salvage", "export")
-    if not changes and getsignal(SIGTERM) is SIG_DFL:
+    command = find_command(argv)
+    ends_well = command is not None and command.writes and not command.discards
+    if not ends_well and getsignal(SIGTERM) is SIG_DFL:
         signal(SIGTERM, take)
     return came
 
 
 def _shown(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
-    from rmqtool.cli.launch.showing import notes_below
+    from rmqtool.cli.startup.paging import notes_below, paged
 
     with notes_below(argv):
         if not sys.stdout.isatty() and "--no-pager" not in argv:
             return _run(argv)
-        from rmqtool.cli.launch.paging import paged
-
         with paged(argv) as left:
             return _run(left)
 
@@ -78,13 +110,13 @@ def _shown(argv: list[str]) -> int:
 def _say_stopped(argv: list[str]) -> None:
     """What was going on when Ctrl-C came, and what is left of it."""
     if "rmqtool.progress" in sys.modules:
-        from rmqtool.cli.launch.failing import stopped
+        from rmqtool.cli.startup.failing import stopped
 
         stopped(argv)
 
 
 def _last_line(words: str) -> str:
-    from rmqtool.cli.launch.failing import line
+    from rmqtool.cli.startup.failing import line
     from rmqtool.errors import UnreadableStore
 
     return line(UnreadableStore(words), sys.argv[1:])
@@ -100,23 +132,19 @@ def _fill_descriptors() -> None:
 
 
 def _unwritten(err: OSError) -> int:
-    """The exit code of an error without a name: mostly of stdout, which takes no more."""
-    from rmqtool.cli.shell.writing import writes
+    """The exit code of an error of stdout, which takes no more, or of one without a name."""
+    from rmqtool.cli.commands import writes
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
         _stop_writing()  # `| head` has seen enough
         return 0
-    frames = err.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
     words = os.strerror(err.errno or 0)
-    where = str(frames.tb_frame.f_globals.get("__name__")) if frames is not None else ""
-    if not where.startswith(("formats.", "rmqtool.store.", "rmqtool.services.", "rmqtool.analytics.")):
+    if err.filename == _STDOUT:
         words = f"stdout: {words}"
         if changes:
             words += ": the command has done its work, but not all that it says of that could be written"
-    from rmqtool.cli.launch.failing import say
+    from rmqtool.cli.startup.failing import say
     from rmqtool.errors import OutputLost
 
     _stop_writing()
@@ -124,19 +152,20 @@ def _unwritten(err: OSError) -> int:
 
 
 def _stop_writing() -> None:
-    from rmqtool.cli.launch.failing import stop_writing
+    from rmqtool.cli.startup.failing import stop_writing
 
     stop_writing()
 
 
 def _complete() -> int:
-    from rmqtool.cli.launch.completing import command_word, complete
+    from rmqtool.cli.startup.completing import complete
 
     if complete():
         return 0
-    from rmqtool.cli.shell.app import run
+    from rmqtool.cli.framework.app import load, run
 
-    return run([], {}, command_word())
+    load()
+    return run([], {})
 
 
 def _run(argv: list[str]) -> int:
@@ -145,12 +174,12 @@ def _run(argv: list[str]) -> int:
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     if argv == ["--help"]:
-        from rmqtool.cli.shell.help import TEXT
+        from rmqtool.cli.first_screen import TEXT
 
         sys.stdout.write(TEXT)
         return 0
-    from rmqtool.cli.launch.defaults import read
-    from rmqtool.cli.look import quick
+    from rmqtool.cli.startup import quick
+    from rmqtool.cli.startup.defaults import read
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore
 
     error: RmqError
@@ -160,18 +189,18 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
-        from rmqtool.cli.shell.app import run
+        from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)
     except RmqError as err:
         error = err
     except OSError as err:
-        if err.filename is None:
-            raise  # stdout, which has no name
+        if err.filename in (None, _STDOUT):
+            raise
         error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
     except MemoryError as err:
         error = OutOfMemory(f"out of memory: {err}" if str(err) else "out of memory")
-    from rmqtool.cli.launch.failing import say
+    from rmqtool.cli.startup.failing import say
 
     return say(error, argv)
 

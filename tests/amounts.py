@@ -19,6 +19,6 @@ def some(part: T, everything: T) -> T:
     return everything if ALL else part
 
 
-def every(step: int, everything: Sequence[T]) -> Sequence[T]:
-    """Each so many of them."""
-    return everything if ALL else everything[::step]
+def every(step: int, everything: Sequence[T], first: int = 0) -> Sequence[T]:
+    """Each so many of them, from one on: tests of the same cases begin at different ones."""
+    return everything if ALL else everything[first::step]

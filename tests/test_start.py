@@ -60,8 +60,8 @@ def test_the_first_screen_loads_next_to_nothing() -> None:
     loaded = loaded_by("--help")
     assert not tops(loaded) & SLOW
     assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
-        "rmqtool", "rmqtool.interpreter", "rmqtool.main", "rmqtool.version", "rmqtool.cli", "rmqtool.cli.shell",
-        "rmqtool.cli.shell.help",
+        "rmqtool", "rmqtool.interpreter", "rmqtool.main", "rmqtool.version", "rmqtool.cli", "rmqtool.cli.commands",
+        "rmqtool.cli.first_screen",
     }  # fmt: skip
     assert len(loaded) < 10
 

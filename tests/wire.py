@@ -59,3 +59,18 @@ def requests(release: str, link: str) -> Iterator[tuple[Frame, Frame | None]]:
             at = waiting.pop((one.connection, command.opaque))
             found[at] = (found[at][0], one)
     return iter(found)
+
+
+def all_frames() -> Iterator[Frame]:
+    """The frames of all runs."""
+    for release in RELEASES:
+        yield from frames(release)
+
+
+def parsed(raw: bytes) -> frame.Command:
+    """The command of a whole frame."""
+    found = frame.parse(raw)
+    assert found is not None
+    command, size = found
+    assert size == len(raw)
+    return command

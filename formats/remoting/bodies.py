@@ -245,3 +245,13 @@ class QueueEntries:
     max_queue_index: Long = 0
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
+
+
+@dataclass
+class OffsetMoved:
+    """A consumer has asked for an offset that is not there (topic.OffsetMovedEvent); a message that brokers store."""
+
+    consumer_group: str
+    message_queue: MessageQueue
+    offset_request: Long
+    offset_new: Long

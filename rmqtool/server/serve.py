@@ -114,7 +114,7 @@ class Served:
         opening = asyncio.get_running_loop().run_in_executor(None, self._open, conf)
         # while the store is looked through, the rest is loaded
         from rmqtool.server.broker.broker import Broker
-        from rmqtool.server.broker.known.settings import Settings
+        from rmqtool.server.broker.context.settings import Settings
         from rmqtool.server.broker.registration import Registration
         from rmqtool.services.serving.drained_state import DrainedState, FollowedState
 
@@ -134,8 +134,9 @@ class Served:
             read_only=read_only,
         )
         self.broker = broker = Broker(store, settings, state=state, accounts=accounts)
-        registration = Registration(broker.core, self.name_servers, outgoing)
-        broker.core.topics_changed, broker.core.routes = registration.changed, registration.queues_of
+        registration = Registration(broker.context, self.name_servers, outgoing)
+        broker.context.topic_changes.subscribe(registration.announce)
+        broker.context.routes = registration.queues_of
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 

@@ -17,10 +17,11 @@ import pytest
 
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.errors import MissingRuntime
+from tests.amounts import only_in_all
 from tests.analytics.stores import MESSAGES, day_store
 from tests.cli.running import RMQTOOL
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [only_in_all, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
 
 

@@ -16,6 +16,7 @@ from rmqtool.analytics.dump.spill import HASHES, Merge, Spill, hash_of, merges
 from rmqtool.store.disk import durable
 from rmqtool.store.disk.durable import Barrier
 from rmqtool.store.layout.paths import StoreLayout
+from tests.amounts import every
 from tests.analytics.helpers import log_of, rows_of, store_of
 
 TOPICS, FILES, SIZE = 300, 3, 1 << 17
@@ -29,8 +30,10 @@ def layout(tmp_path: Path) -> StoreLayout:
     return store_of(tmp_path, *(log_of(names, base=SIZE * number) for number in range(FILES)), size=SIZE)
 
 
-@pytest.mark.parametrize("engine", ["local", "spark"])
-@pytest.mark.parametrize("row_group_bytes", [1 << 16, 128 << 20])
+@pytest.mark.parametrize(
+    ("row_group_bytes", "engine"),
+    every(2, [(128 << 20, "spark"), (128 << 20, "local"), (1 << 16, "local"), (1 << 16, "spark")]),
+)
 def test_each_partition_is_one_file(engine: str, row_group_bytes: int, layout: StoreLayout, tmp_path: Path) -> None:
     options = replace(BY_TOPIC, runner=engine, row_group_bytes=row_group_bytes, split_bytes=SIZE)
     report = dump_to_parquet(layout, str(tmp_path / "out"), options)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from tests.amounts import some
+from tests.amounts import every, some
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.store.crashes import Killed
 
@@ -137,10 +138,10 @@ def seen(out: Path) -> list[int] | None:
     return rows
 
 
-@pytest.mark.parametrize("spill", [False, True])
-@pytest.mark.parametrize("lost", ["all", "some"])
-@pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize("options", [{"overwrite": True}, {"since_last": True}])
+@pytest.mark.parametrize(
+    ("options", "before", "lost", "spill"),
+    every(3, list(product([{"overwrite": True}, {"since_last": True}], [False, True], ["all", "some"], [False, True]))),
+)
 def test_the_power_goes_at_any_step(
     options: dict[str, Any],
     before: bool,

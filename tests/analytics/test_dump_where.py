@@ -18,6 +18,7 @@ from rmqtool.analytics.spark.where import Where, selected
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from tests.amounts import only_in_all
 from tests.analytics import test_remote_store
 from tests.analytics.helpers import rows_of
 from tests.analytics.test_dump_again import Broker, Killed, a_store
@@ -40,6 +41,7 @@ def wanted(broker: Broker) -> list[int]:
     return [offset for number, offset in enumerate(broker.offsets) if number % 3 != 1]
 
 
+@only_in_all
 def test_each_message_that_is_chosen_once_while_a_broker_writes(spark: "SparkSession", tmp_path: Path) -> None:
     broker, out, chance, before = Broker(tmp_path), tmp_path / "out", random.Random(7), 0
     for run in range(5):
@@ -78,6 +80,7 @@ def test_the_position_passes_what_is_not_chosen(spark: "SparkSession", tmp_path:
         dump(broker.layout, tmp_path / "bad", "tags =")
 
 
+@only_in_all
 def test_a_killed_run_with_a_condition_is_gone_on_with(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Messages given back: what Parquet and NDJSON hold becomes a store again."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from rmqtool.analytics.load.rows import parquet_files, rows
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.errors import CorruptFile, UnreadableStore
+from tests.amounts import every
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -63,8 +65,9 @@ def as_parquet(found: list[dict[str, Any]], folder: Path) -> None:
             pq.write_table(pa.table(arrays, schema=pa.schema(columns)), target)
 
 
-@pytest.mark.parametrize("case", ["clean", "broker", "large-bodies", "lmq"])
-@pytest.mark.parametrize("form", ["parquet", "ndjson"])
+@pytest.mark.parametrize(
+    ("case", "form"), every(3, list(product(["clean", "broker", "large-bodies", "lmq"], ["parquet", "ndjson"])))
+)
 def test_what_was_dumped_becomes_a_store(case: str, form: str, golden: Unpacked, tmp_path: Path) -> None:
     before = dumped(golden(case))
     source = tmp_path / ("dump" if form == "parquet" else "dump.ndjson")

@@ -86,7 +86,7 @@ def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("case", "split", "bulk"), every(5, list(product(cases(), ["", "20000", "3000"], [64, 1 << 40])))
+    ("case", "split", "bulk"), every(15, list(product(cases(), ["", "20000", "3000"], [64, 1 << 40])))
 )
 def test_tables_of_golden_stores(
     case: str, split: str, bulk: int, golden: Unpacked, asked: None, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ from tests.store.helpers import conf_of
 # -- every golden store -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", goldens.cases())
+@pytest.mark.parametrize("case", every(4, goldens.cases(), 2))
 def test_messages_are_what_the_engine_says(case: str, golden: Unpacked) -> None:
     rows, counters = read(golden(case), splitBytes="9000")
     items = list(CommitLog(StoreLayout(str(golden(case)))).walk())
@@ -57,7 +57,7 @@ def test_messages_are_what_the_engine_says(case: str, golden: Unpacked) -> None:
     )
 
 
-@pytest.mark.parametrize("case", goldens.cases())
+@pytest.mark.parametrize("case", every(4, goldens.cases(), 3))
 def test_the_other_tables_are_what_the_commands_say(case: str, golden: Unpacked) -> None:
     root = golden(case)
     layout = StoreLayout(str(root))

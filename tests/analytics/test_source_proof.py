@@ -120,7 +120,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", every(2, list(KINDS)))
+@pytest.mark.parametrize("change", every(5, list(KINDS)))
 def test_a_narrow_read_has_every_row_of_a_whole_one(
     change: Callable[[Path, random.Random], None], day: StoreLayout, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from statistics import median
 from typing import TypedDict
 
 from rmqtool import Message, Store
-from rmqtool.cli.shell.output import NdjsonWriter, write_all
+from rmqtool.cli.render.output import NdjsonWriter, write_all
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.waiting.plain_timers import PlainTimers
 from rmqtool.services.waiting.timers import Timers

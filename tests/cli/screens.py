@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -161,26 +161,26 @@ def path_of(name: str, columns: int) -> Path:
     return SCREENS / f"{name}-{columns}.txt"
 
 
-def recorded(names: list[str]) -> dict[tuple[str, int], str]:
+def recorded(names: list[str], sizes: Sequence[tuple[int, int]] = SIZES) -> dict[tuple[str, int], str]:
     """What was shown at terminals of each width, by name and width, with a mark where the last screen begins."""
     shown = {}
     stores: dict[tuple[str, object], list[str]] = {}
     for name in names:
         stores.setdefault((ALL[name].case, ALL[name].damage), []).append(name)
     for together in stores.values():
-        for (name, size), data in _run(together).items():
+        for (name, size), data in _run(together, sizes).items():
             shown[name, size[0]] = _read(ALL[name], data, *size)
     return shown
 
 
-def _run(names: list[str]) -> dict[tuple[str, tuple[int, int]], bytes]:
+def _run(names: list[str], sizes: Sequence[tuple[int, int]]) -> dict[tuple[str, tuple[int, int]], bytes]:
     """What commands at one store write to terminals of each size."""
     first = ALL[names[0]]
     with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as room:  # a name of always the same length
         store = goldens.unpack(first.case, Path(room)).rename(Path(room, "STORE"))
         if first.damage is not None:
             first.damage(store)
-        tasks = [(name, size) for name in names for size in SIZES]
+        tasks = [(name, size) for name in names for size in sizes]
         ours, theirs = pty.openpty()
         about = {
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")},
@@ -228,13 +228,13 @@ def _act() -> None:
     """In the terminal: every command in a process of its own, which has what this one has loaded."""
     import typer.main
 
-    import rmqtool.cli.look.run_query
-    import rmqtool.cli.look.show_check
-    import rmqtool.cli.look.show_info
+    import rmqtool.cli.read.lookups
+    import rmqtool.cli.read.show_check
+    import rmqtool.cli.read.show_info
     import rmqtool.services.consumers.groups
     import rmqtool.store.check.run
     import rmqtool.store.recovery.command  # noqa: F401
-    from rmqtool.cli.shell import app
+    from rmqtool.cli.framework import app
     from rmqtool.main import main
 
     app.load()

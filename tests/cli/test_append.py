@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.contract import MESSAGE_FIELDS, PUT_FIELDS
+from tests.amounts import every
 from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
@@ -39,7 +40,7 @@ def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tup
     return done.code, done.out, done.err
 
 
-@pytest.mark.parametrize("case", ["clean", "broker", "ipv6", "large-bodies"])
+@pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
     """All of it but the places, with the times if asked for, comes out as it went in."""
     source = golden(case)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rmqtool.cli.look.show_check import lines_of
+from rmqtool.cli.read.show_check import lines_of
 from rmqtool.store.check import check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.reading.reading import Reader

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.launch import completing
-from rmqtool.cli.launch.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
-from rmqtool.cli.shell.app import MODULES
-from rmqtool.cli.shell.manual import Topic
+from rmqtool.cli.commands import COMMANDS
+from rmqtool.cli.man.manual import Topic
+from rmqtool.cli.startup import completing
+from rmqtool.cli.startup.completing import CHOICES, VALUES, candidates
 from rmqtool.store.check.codes.all import CODES
-from tests.cli import option_names
 from tests.cli.running import RMQTOOL, ROOT, Result, process
 from tests.cli.test_help import commands, top_level
 from tests.conftest import Unpacked
 
 KINDS = {"TOPIC": "topic", "GROUP": "group", "NEWGROUP": "group", "QUEUE": "queue", "[CODE]": "code"}
-KINDS |= {"PART...": "PART...", "[TOPIC]": "TOPIC"}
+KINDS |= {"STORE": "store", "PART...": "part...", "[TOPIC]": "page"}
+KNOWN = {*KINDS.values(), "config-file"}
 
 
 def stored() -> dict[str, Any]:
     """The commands that look at a store, or at nothing: topics and groups of a live cluster are not asked for."""
-    return {name: command for name, command in commands().items() if not MODULES[name.split()[0]].startswith("live.")}
+    return {name: command for name, command in commands().items() if not COMMANDS[name].module.startswith("live.")}
 
 
 def ask(shell: str, line: str, **more: str) -> Result:
@@ -51,18 +51,18 @@ def test_the_arguments_are_those_of_the_commands() -> None:
             for parameter in given
         )
         if name == "config":
-            kinds = ("", "config")
-        told = ARGUMENTS.get(name, ())
-        assert told + ("",) * (len(kinds) - len(told)) == kinds, name
+            kinds = ("store", "config-file")
+        listed = tuple(kind if kind in KNOWN else "" for kind in COMMANDS[name].arguments)
+        assert listed == kinds, name
 
 
 def test_the_options_are_those_of_the_commands() -> None:
     flags, values = {"--help", "-h", "--version", "--no-pager"}, set()
-    for command in stored().values():
+    for command in commands().values():
         for parameter in command.params:
             if parameter.param_type_name == "option":
                 (flags if parameter.is_flag else values).update(parameter.opts)
-    assert flags == FLAGS
+    assert flags == completing._flags()
     assert not flags & values
     assert VALUES.keys() | CHOICES.keys() <= values
 
@@ -200,10 +200,6 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     )
     assert done.stderr == "\n"
     assert bool(done.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
-
-
-def test_names_of_options_are_those_of_the_commands() -> None:
-    assert option_names.PATH.read_text() == option_names.text(), "python -m tests.cli.option_names writes them anew"
 
 
 def zsh_or_fish(shell: str) -> str:

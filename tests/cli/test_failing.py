@@ -11,7 +11,7 @@ import pytest
 
 from formats.config.files import Topics
 from rmqtool import errors
-from rmqtool.cli.launch.failing import for_programs
+from rmqtool.cli.startup.failing import for_programs
 from tests.cli.running import process, rmqtool
 from tests.cli.test_bad_input import COMMANDS, run
 from tests.cli.test_bus_error import CUT
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_read_where_it_is_mapped(golden_copy: Unpacked) ->
 
 def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
     script = (
-        "import os, signal, time\nfrom rmqtool.cli.look import run_files\n"
+        "import os, signal, time\nfrom rmqtool.cli.read import run_files\n"
         "def stop(*_args, **_more): os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
         "run_files.run_commitlog_dump = stop\nfrom rmqtool.main import main\nmain()"
     )
@@ -152,7 +152,7 @@ def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is told of bad sectors")
 def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> None:
     script = (
-        "import os, signal, time\nfrom rmqtool.cli.shell import bus_error\n"
+        "import os, signal, time\nfrom rmqtool.cli.startup import bus_error\n"
         "def stop(*_args): os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
         "bus_error.arm = stop\nfrom rmqtool.main import main\nmain()"
     )

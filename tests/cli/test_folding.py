@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from rmqtool.cli.form import text
-from rmqtool.cli.form.text import folded, note
-from rmqtool.cli.shell import progress
+from rmqtool.cli.render import progress, text
+from rmqtool.cli.render.text import folded, note
 from rmqtool.progress import stage
 from tests.cli.running import rmqtool
 from tests.cli.terminal import at_terminal, plain

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from tests.amounts import some
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 
-EXAMPLES = int(os.environ.get("RMQTOOL_FUZZ_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("RMQTOOL_FUZZ_EXAMPLES", some("6", "20")))
 MOST_SECONDS = 20  # of one command; none takes one even on a busy machine
 CASES = ("crash", "broker")
 TOPIC = {"crash": "TopicA", "broker": "Orders"}

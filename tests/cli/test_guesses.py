@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from rmqtool.cli.form.guesses import _MEANT, _OF_GROUP
-from rmqtool.cli.shell import app
+from rmqtool.cli.commands import WORDS, Group
+from rmqtool.cli.framework import app
+from rmqtool.cli.framework.usage import _MEANT
 from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
 
@@ -26,7 +27,10 @@ def test_a_word_leads_to_a_command(word: str, command: str) -> None:
 
 def test_a_store_behind_a_group_of_commands(golden: Unpacked) -> None:
     store = golden("clean")
-    for group, first in _OF_GROUP.items():
+    for group, entry in WORDS.items():
+        if not isinstance(entry, Group):
+            continue
+        first = next(iter(entry.commands))
         assert f"(did you mean rmqtool {group} {first} {store}?)" in rmqtool(group, store).err
     assert "(did you mean rmqtool topic list or rmqtool topic latest?)" in rmqtool("topic", "lst", store).err
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli.man import roff
-from rmqtool.cli.shell.manual import Topic
+from rmqtool.cli.man.manual import Topic
 from tests.cli.running import rmqtool
 from tests.cli.test_help import ALL, commands
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rmqtool as package
-from rmqtool.cli.shell.manual import Topic
+from rmqtool.cli.man.manual import Topic
 from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 
 FOLDER = Path(package.__file__).parent / "manual"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.cli.shell.output import Column, TableWriter, dump_json, writer
+from rmqtool.cli.render.output import Column, TableWriter, writer
+from rmqtool.cli.render.text import dump_json
 from rmqtool.contract import render_body
 from rmqtool.store.append.create import create
 

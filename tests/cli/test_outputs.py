@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.shell.writing import WRITING
+from rmqtool.cli.commands import COMMANDS as TABLE
 from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
 from tests.cli.test_help import commands
@@ -134,4 +134,4 @@ def test_commands_that_ask_have_a_plan_to_look_at() -> None:
         options = {option for parameter in command.params for option in parameter.opts}
         if "--yes" in options:
             assert "--dry-run" in options, name
-            assert name in WRITING or name.split()[0] in WRITING, name
+            assert TABLE[name].writes, name

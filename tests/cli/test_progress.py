@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.shell import progress
+from rmqtool.cli.render import progress
 from rmqtool.progress import Stage, listening, stage
 from tests.bench.make_log import BLOCK, write_log
 from tests.cli.running import rmqtool
@@ -187,7 +187,9 @@ def test_a_signal_makes_it_say_what_was_going_on(
     write_log(store / "commitlog", body=128, file_size=64 << 20, messages=BLOCK * 10_000)
     before = tree(store)
     named = {"STORE": str(store), "NEW": str(tmp_path / "new")}
-    often = "from rmqtool.cli.shell import progress; progress._EVERY['json'] = 0.02; import rmqtool.main as m; m.main()"
+    often = (
+        "from rmqtool.cli.render import progress; progress._EVERY['json'] = 0.02; import rmqtool.main as m; m.main()"
+    )
     command = [sys.executable, "-c", often, *(named.get(word, word) for word in words), "--progress", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

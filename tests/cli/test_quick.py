@@ -8,8 +8,8 @@ import typer.main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqtool.cli.look import quick
-from rmqtool.cli.shell import app
+from rmqtool.cli.framework import app
+from rmqtool.cli.startup import quick
 from tests import goldens
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
@@ -32,7 +32,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Call:
 
 def parameters(command: str) -> dict[str, object]:
     """Option name to option of a command, as Typer has it."""
-    rmqtool("--version")  # registers the commands
+    app.load()
     group = typer.main.get_command(app.app)
     return {name: option for option in group.commands[command].params for name in option.opts}  # type: ignore[attr-defined]
 

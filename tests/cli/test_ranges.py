@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqtool.cli.look.quick import parse
+from rmqtool.cli.startup.quick import parse
 from tests.cli.running import rmqtool
 from tests.cli.test_no_match import ARGUMENTS, LIVE, words_of
 from tests.cli.test_options import OPTIONS

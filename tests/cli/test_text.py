@@ -7,9 +7,9 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 
-from rmqtool.cli.form.table import Column, TableWriter
-from rmqtool.cli.form.text import broken, note, width_of
-from rmqtool.cli.launch.showing import notes_below
+from rmqtool.cli.render.output import Column, TableWriter
+from rmqtool.cli.render.text import broken, note, width_of
+from rmqtool.cli.startup.paging import notes_below
 from tests.cli.running import process, rmqtool
 from tests.cli.screens import USED
 from tests.cli.terminal import at_terminal, plain

@@ -11,8 +11,8 @@ from formats.message.build import compose
 from formats.message.read import Record
 from tests.amounts import some
 
-examples = settings(max_examples=some(30, 60))
-many_examples = settings(max_examples=some(40, 80))
+examples = settings(max_examples=some(12, 60))
+many_examples = settings(max_examples=some(16, 80))
 
 FLATS = {name: value for name, value in vars(derived).items() if isinstance(value, Flat)}
 _RANGES = {"b": 8, "h": 16, "i": 32, "q": 64}

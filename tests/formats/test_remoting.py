@@ -1,6 +1,6 @@
 """Frames, headers and bodies of the remoting protocol, against all real frames and arbitrary ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,77 +10,35 @@ from hypothesis import strategies as st
 
 from formats.errors import BadLength, BadText, FormatError
 from formats.layouts import remoting as layouts
-from formats.message.read import Record, read
 from formats.remoting import bodies, dialect, frame, headers, shapes, typed
 from formats.remoting.codes import MAX_FRAME, Language, RequestCode, ResponseCode, Serializer
-from formats.remoting.exchanges import EXCHANGES, Records, body_of, header_of
 from tests import wire
-
-
-def all_frames() -> Iterator[wire.Frame]:
-    for release in wire.RELEASES:
-        yield from wire.frames(release)
-
-
-def parsed(raw: bytes) -> frame.Command:
-    found = frame.parse(raw)
-    assert found is not None
-    command, size = found
-    assert size == len(raw)
-    return command
 
 
 def test_there_are_all_frames() -> None:
     assert [len(wire.frames(release)) for release in wire.RELEASES] == [1285, 1461]
-    assert {found.request_code for found in all_frames()} <= set(RequestCode)
-    assert {parsed(found.raw).code for found in all_frames() if found.is_response} <= set(ResponseCode)
+    assert {found.request_code for found in wire.all_frames()} <= set(RequestCode)
+    assert {wire.parsed(found.raw).code for found in wire.all_frames() if found.is_response} <= set(ResponseCode)
 
 
 def test_real_frames_are_built_again_byte_for_byte() -> None:
-    for found in all_frames():
-        assert frame.build(parsed(found.raw)) == found.raw
+    for found in wire.all_frames():
+        assert frame.build(wire.parsed(found.raw)) == found.raw
 
 
 def test_real_frames_keep_all_in_the_binary_form() -> None:
-    for found in all_frames():
-        command = replace(parsed(found.raw), serializer=Serializer.ROCKETMQ, names_serializer=True)
+    for found in wire.all_frames():
+        command = replace(wire.parsed(found.raw), serializer=Serializer.ROCKETMQ, names_serializer=True)
         if command.code < 1 << 15:
-            again = parsed(frame.build(command))
+            again = wire.parsed(frame.build(command))
             assert again == replace(command, fields=command.fields or None)
         else:
             with pytest.raises(BadLength, match="does not fit a binary header"):
                 frame.build(command)
 
 
-def test_real_frames_are_read_into_their_declarations_and_built_again() -> None:
-    for found in all_frames():
-        command = parsed(found.raw)
-        header = header_of(command, found.request_code, strict=True)
-        assert typed.to_fields(header) == (command.fields or {})
-        body = body_of(command, found.request_code, strict=True)
-        if body is not None and not isinstance(body, bytes):
-            quoted = found.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
-            body = typed.body_of(body, quote_numbers=quoted)
-        assert (body or b"") == command.body
-
-
-def test_bodies_of_records_are_records_to_their_last_byte() -> None:
-    count = 0
-    for found in all_frames():
-        exchange = EXCHANGES[found.request_code]
-        if (exchange.response_body if found.is_response else exchange.body) is not Records:
-            continue
-        body, at = parsed(found.raw).body, 0
-        while at < len(body):
-            record = read(body, at, len(body))
-            assert isinstance(record, Record)
-            at += record.total_size
-            count += 1
-    assert count > 100
-
-
 def test_a_frame_cut_at_any_byte_asks_for_more() -> None:
-    for found in all_frames():
+    for found in wire.all_frames():
         step = 1 if len(found.raw) < 2000 else 97
         for end in range(0, len(found.raw), step):
             assert frame.parse(found.raw[:end]) is None
@@ -89,10 +47,10 @@ def test_a_frame_cut_at_any_byte_asks_for_more() -> None:
 
 def test_a_header_cut_at_any_byte_is_one_clear_error() -> None:
     # the lengths fit, the header ends too early: what a broken sender would do
-    seen = {found.raw[:4096] for found in all_frames() if len(found.raw) < 700}
+    seen = {found.raw[:4096] for found in wire.all_frames() if len(found.raw) < 700}
     for raw in sorted(seen)[::40]:
         for form in Serializer:
-            command = parsed(raw)
+            command = wire.parsed(raw)
             if command.code >= 1 << 15:
                 continue
             whole = frame.build(replace(command, serializer=form, body=b""))
@@ -102,21 +60,6 @@ def test_a_header_cut_at_any_byte_is_one_clear_error() -> None:
                 with pytest.raises(FormatError) as caught:
                     frame.parse(cut)
                 assert 0 <= caught.value.at <= len(cut)
-
-
-def test_a_body_cut_at_any_byte_is_one_clear_error() -> None:
-    seen = set()
-    for found in all_frames():
-        command = parsed(found.raw)
-        kind = (found.request_code, found.is_response)
-        body = body_of(command, found.request_code)
-        if kind in seen or body is None or isinstance(body, bytes):
-            continue
-        seen.add(kind)
-        for end in range(1, len(command.body), 1 if len(command.body) < 1000 else 53):
-            with pytest.raises(BadText):
-                body_of(replace(command, body=command.body[:end]), found.request_code)
-    assert len(seen) > 20
 
 
 @pytest.mark.parametrize(
@@ -161,13 +104,13 @@ def test_the_examples_of_the_reference() -> None:
         b'{"code":105,"extFields":{"topic":"TBW102"},"flag":0,"language":"JAVA","opaque":7,'
         b'"serializeTypeCurrentRPC":"JSON","version":409}'
     )
-    command = parsed(bytes.fromhex("0000008400000080") + text)
+    command = wire.parsed(bytes.fromhex("0000008400000080") + text)
     assert (command.code, command.opaque, command.version, command.fields) == (105, 7, 409, {"topic": "TBW102"})
     binary = bytes.fromhex(
         "0000002a010000260069000199000000070000000000000000000000110005746f70696300000006544257313032"
     )
     assert frame.build(replace(command, serializer=Serializer.ROCKETMQ)) == binary
-    assert parsed(binary) == replace(command, serializer=Serializer.ROCKETMQ)
+    assert wire.parsed(binary) == replace(command, serializer=Serializer.ROCKETMQ)
 
 
 def test_the_layout_is_what_is_parsed() -> None:
@@ -207,7 +150,7 @@ commands = st.builds(
 
 @given(commands)
 def test_any_command_comes_back(command: frame.Command) -> None:
-    assert parsed(frame.build(command)) == command
+    assert wire.parsed(frame.build(command)) == command
 
 
 @given(commands, st.data())

@@ -24,11 +24,12 @@ from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import Tally
-from rmqtool.cli.look import run_files, run_query
-from rmqtool.cli.look.run_check import run_check
+from rmqtool.cli.read import query, run_files
+from rmqtool.cli.read.run_check import run_check
+from rmqtool.cli.render.messages import message_writer, write_messages
+from rmqtool.cli.render.text import dump_json
 from rmqtool.cli.repair.run_salvage import write_ndjson
-from rmqtool.cli.shell.message_rows import message_writer, write_messages
-from rmqtool.cli.shell.output import dump_json
+from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.compacted import get_compacted, latest
@@ -174,7 +175,7 @@ def _key(rng: Random, store: Path, base: Base) -> None:
         topic, _queue, key, unique = rng.choice(base.asked)
         to = message_writer("ndjson")
         for found in query_key(layout, topic, key, Search(scan, rng.choice((None, 1))), said.append):
-            to.row(run_query.message_row(found.record, found.physical_offset))
+            to.row(message_row(found.record, found.physical_offset))
         query_id(layout, unique, Search(scan), said.append)
 
 
@@ -192,7 +193,7 @@ def _time(rng: Random, store: Path, base: Base) -> None:
     engine = rng.choice(("4.9", "5.3"))
     time = rng.choice((0, 1795206885011, 1795208274833, 1795208297378, 2**45))
     upper = engine == "5.3" and rng.random() < 0.5
-    run_query.run_query_time(str(store), topic, queue_id, str(time), engine=engine, upper=upper)
+    query.query_time(str(store), topic, queue_id, str(time), upper=upper, engine=engine)
 
 
 def _configs(rng: Random, store: Path, base: Base) -> None:

@@ -19,7 +19,7 @@ from tests.fuzz.jobs import Jobs, Wanted
 from tests.fuzz.mutate import MUTATIONS, mutate
 from tests.fuzz.run import Fuzzer
 
-COUNT = int(os.environ.get("RMQTOOL_FUZZ_CASES", some("100", "400")))
+COUNT = int(os.environ.get("RMQTOOL_FUZZ_CASES", some("40", "400")))
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,8 +23,8 @@ import typer
 
 import formats
 import rmqtool
-from rmqtool.cli.shell.app import MODULES
-from rmqtool.cli.shell.options import Output
+from rmqtool.cli.commands import COMMANDS as TABLE
+from rmqtool.cli.framework.options import Output
 from tests.store.crashes import STEPS
 
 STEPPED: list[tuple[Any, str]] = [(os, name) for name in STEPS]
@@ -233,7 +233,7 @@ def _talk(
 
 def _preload() -> None:
     """All that commands need, before the first fork. What registers them is left: each line builds only its own."""
-    registering = {f"rmqtool.cli.{name}" for name in MODULES.values()}
+    registering = {f"rmqtool.cli.{command.module}" for command in TABLE.values()}
     for package in (formats, rmqtool):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.startswith(_NOT_LOADED) and found.name not in registering:

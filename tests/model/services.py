@@ -155,7 +155,7 @@ def dump(world: World, rng: Random) -> None:
 @cache
 def _load_what_dumps_need() -> None:
     """As :mod:`tests.model.commands` does it for all others, once one is wanted."""
-    for name in ("pyarrow.parquet", "rmqtool.analytics.local", "rmqtool.cli.tables.show_dump"):
+    for name in ("pyarrow.parquet", "rmqtool.analytics.local", "rmqtool.cli.tables.dump"):
         import_module(name)
     for found in pkgutil.walk_packages(dump_package.__path__, f"{dump_package.__name__}."):
         import_module(found.name)

@@ -143,7 +143,7 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     return seen
 
 
-@pytest.mark.parametrize("name", every(2, list(CIRCUMSTANCES)))
+@pytest.mark.parametrize("name", every(4, list(CIRCUMSTANCES), 1))
 def test_a_day_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, plan: tuple[int, str], expected: list[Seen], tmp_path: Path
 ) -> None:

@@ -141,7 +141,7 @@ def expected(
     return seen
 
 
-@pytest.mark.parametrize("name", every(2, list(NAMES)))
+@pytest.mark.parametrize("name", every(4, list(NAMES)))
 def test_an_evening_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, origin: Neighbour, target: Neighbour, expected: list[tuple[str, Any]],
     tmp_path: Path,

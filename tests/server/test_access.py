@@ -163,11 +163,12 @@ def test_what_brokers_of_4_9_leave_open_is_closed(tmp_path: Path) -> None:
         assert said(await ask(READER, C.GET_MAX_OFFSET, {"topic": "Secret", "queueId": "0"})).endswith("topic:Secret")
         batch = b'{"acks":[{"t":"Orders","c":"readers"},{"t":"Secret","c":"readers"}]}'
         assert said(await ask(READER, C.BATCH_ACK_MESSAGE, None, batch)).endswith("topic:Secret")
-        ack = {"consumerGroup": "readers", "queueId": "0", "topic": "Secret"}
+        ack = {"consumerGroup": "readers", "queueId": "0", "topic": "Secret", "extraInfo": "", "offset": "0"}
         assert said(await ask(READER, C.ACK_MESSAGE, ack)).endswith("topic:Secret")
         again = {**ack, "topic": "%RETRY%readers_Orders"}
         assert "permission" not in (await ask(READER, C.ACK_MESSAGE, again)).remark
-        assert said(await ask(READER, C.POP_MESSAGE, again)).endswith("group:readers_Orders")
+        pop = {**again, **dict.fromkeys(("maxMsgNums", "invisibleTime", "pollTime", "bornTime", "initMode"), "1")}
+        assert said(await ask(READER, C.POP_MESSAGE, pop)).endswith("group:readers_Orders")
         for code in (C.UPDATE_AND_CREATE_ACL_CONFIG, C.DELETE_ACL_CONFIG, C.GET_BROKER_CLUSTER_ACL_INFO):
             assert said(await ask(READER, code, {"accessKey": "the-admin"})).startswith("Need admin permission")
 

@@ -74,7 +74,7 @@ async def ask(client: Connection, code: int, fields: dict[str, str], body: bytes
 def test_topics_and_groups_are_told_as_the_exporter_does(tmp_path: Path) -> None:
     async def test(served: Served, client: Connection) -> None:
         assert served.broker is not None
-        while not served.broker.core.counts._samples:  # the next one by itself comes in 10 s
+        while not served.broker.context.counts._samples:  # the next one by itself comes in 10 s
             await asyncio.sleep(0.01)
         for number in range(10):
             answer = await ask(client, C.SEND_MESSAGE_V2, send(queue_id=number % 2), b"x" * 100)
@@ -88,7 +88,7 @@ def test_topics_and_groups_are_told_as_the_exporter_does(tmp_path: Path) -> None
         assert (await ask(client, C.PULL_MESSAGE, pull(0))).code == ResponseCode.SUCCESS
         commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=3)
         assert (await ask(client, C.UPDATE_CONSUMER_OFFSET, to_fields(commit))).code == ResponseCode.SUCCESS
-        served.broker.core.counts.sample(time.monotonic() + 1)
+        served.broker.context.counts.sample(time.monotonic() + 1)
 
         found = await scrape(served)
         broker = labels(cluster="lab", brokerIP=served.broker_address, broker="lab-a")
@@ -109,7 +109,7 @@ def test_topics_and_groups_are_told_as_the_exporter_does(tmp_path: Path) -> None
         own = [dict(known) for name, known in found if name == "rocketmq_group_count"]
         assert own == [{"caddr": own[0]["caddr"], "localaddr": "10.0.0.1@7", "group": "g"}]
         assert found["rocketmq_producer_count", labels(cluster="lab", broker="lab-a", group="p")] == 1
-        assert served.broker.core.reading.end in (
+        assert served.broker.context.reading.end in (
             value for (name, _), value in found.items() if name == "rocketmq_brokeruntime_commitlog_maxoffset"
         )
 
@@ -149,7 +149,7 @@ def test_with_a_thousand_topics_requests_are_served_meanwhile(tmp_path: Path) ->
         for number in range(1000):
             name = f"Topic{number}"
             config = TopicConfig(topic_name=name, read_queue_nums=64, write_queue_nums=64)
-            served.broker.core.state.suppose_topic(config)
+            served.broker.context.state.suppose_topic(config)
         page = asyncio.create_task(scrape(served))
         answered = 0
         while not page.done():

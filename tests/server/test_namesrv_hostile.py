@@ -14,6 +14,7 @@ from formats.remoting.codes import Flag, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import body_of
 from rmqtool.server.namesrv import key_values
+from rmqtool.server.namesrv.requests import REQUESTS
 from rmqtool.server.namesrv.server import NameServer
 from tests.server.name_servers import (
     BROKER,
@@ -35,7 +36,7 @@ def test_every_code_has_one_answer_whatever_is_with_it(code: int) -> None:
                 answer = await peer.ask(Command(code, 77, 0, fields, data))
                 assert answer.opaque == 77
                 assert answer.is_response
-        if code not in server.requests._answers:
+        if code not in REQUESTS:
             assert (answer.code, answer.remark) == (
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {code} not supported",

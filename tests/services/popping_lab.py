@@ -10,7 +10,7 @@ from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.popping.popping import Popped, Request
 from rmqtool.services.popping.service import Broker, PopService
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import read_store
 from rmqtool.services.waiting.timing import TimerService
 from tests.services.live import Lab
 
@@ -50,7 +50,7 @@ class PopLab(Lab):
             topic_made=lambda: self.said.append("made"),
         )
         self.service = PopService(
-            self.store, Reading(self.store), self.state, broker, self.warnings.append, resets=self.resets,
+            self.store, read_store(self.store), self.state, broker, self.warnings.append, resets=self.resets,
             random=self.random,
         )  # fmt: skip
 

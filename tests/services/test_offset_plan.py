@@ -145,8 +145,8 @@ def test_clone(golden_copy: Unpacked) -> None:
 
 
 def csv_of(made: OffsetPlan) -> str:
-    from rmqtool.cli.shell.output import CsvWriter, write_all
-    from rmqtool.cli.shell.show_rows import names_of
+    from rmqtool.cli.render.output import CsvWriter, write_all
+    from rmqtool.cli.render.rows import names_of
 
     out = io.StringIO()
     write_all(CsvWriter(out, names_of(offset_plan.OffsetMove)), (move.to_dict() for move in made.moves))

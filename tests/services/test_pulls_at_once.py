@@ -11,7 +11,7 @@ from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.get_message import Pulled, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import Reading, read_store
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.segments import Segments
@@ -63,7 +63,7 @@ def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
 
 
 def test_a_healthy_store(store: Store, at_once: PullAtOnce) -> None:
-    seen = _agree(Reading(store), at_once)
+    seen = _agree(read_store(store), at_once)
 
     assert {status for status, _count in seen} == {"FOUND"}
     assert {count for _status, count in seen} >= {1, 2, 5, 8, 32}
@@ -72,7 +72,7 @@ def test_a_healthy_store(store: Store, at_once: PullAtOnce) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_records_that_are_not_what_their_entries_say(store: Store, at_once: PullAtOnce, seed: int) -> None:
     random = Random(seed)
-    reading = Reading(store)
+    reading = read_store(store)
     for queue_id in (0, 1):
         queue = reading.queue("T", queue_id)
         assert isinstance(queue, ConsumeQueue)
@@ -93,7 +93,7 @@ def test_records_that_are_not_what_their_entries_say(store: Store, at_once: Pull
 
 
 def test_a_file_of_the_log_that_is_missing(store: Store, at_once: PullAtOnce) -> None:
-    reading = Reading(store)
+    reading = read_store(store)
     segments = reading.log.segments
     reading.log.segments = Segments([segments.files[0], *segments.files[2:]], [])
 
@@ -101,7 +101,7 @@ def test_a_file_of_the_log_that_is_missing(store: Store, at_once: PullAtOnce) ->
 
 
 def test_what_is_not_read_at_once_is_read_one_by_one(store: Store) -> None:
-    reading = Reading(store)
+    reading = read_store(store)
     queue = reading.queue("T", 0)
     assert isinstance(queue, ConsumeQueue)
     outcomes = set()

@@ -28,7 +28,7 @@ from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import read_store
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -244,7 +244,7 @@ def test_tables_for_sql(golden: Unpacked) -> None:
 
 def test_a_store_that_is_served_for_draining(golden: Unpacked) -> None:
     with Store(golden(CASE)) as store:
-        reading = Reading(store)
+        reading = read_store(store)
         for row in SAID:
             topic, queue_id, offset = row["cqTopic"], row["cqQueueId"], row["cqOffset"]
             result = reading.pull(topic, queue_id, offset, 1)

@@ -13,7 +13,7 @@ from tests.store.walked import ALL_VERBS, Walk, commands_in, make_walkable, run_
 from tests.whole import VERBS, Base
 
 
-@pytest.mark.parametrize("case", every(3, [*goldens.cases(), *goldens.cases_of_5()]))
+@pytest.mark.parametrize("case", every(9, [*goldens.cases(), *goldens.cases_of_5()]))
 def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     assert walk(golden_copy(case), tmp_path, conf_of(case)) == []
 
@@ -23,7 +23,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_walkable(tmp_path_factory.mktemp("bases"))
 
 
-@pytest.mark.parametrize("seed", range(some(24, 400)))
+@pytest.mark.parametrize("seed", range(some(8, 400)))
 def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None:
     """Beside the log, and in every second case of the log too; ``python -m tests.store.walked`` runs more."""
     rng = Random(f"1 {seed}")

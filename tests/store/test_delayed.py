@@ -134,7 +134,7 @@ def test_slots_that_are_full(count: int, taken: bool) -> None:
 def test_some_of_a_slot_that_fills(tmp_path: Path) -> None:
     conf = {"timerCongestNumEachSlot": "10"}
     with new(tmp_path / "s", **conf) as store:
-        timer_rules = store.live.appender.rules.timer
+        timer_rules = store.live.timer_rules
         assert timer_rules is not None
         timer_rules.count, timer_rules.random = lambda _time: 15, Random(1)
         messages = [Message(topic="Orders", body=b"x", properties={timer.DELAY_SEC: "5"}) for _ in range(200)]

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import read_store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.append.space import WritePlaces
 from tests.amounts import some
@@ -74,7 +74,7 @@ class Lab:
     """A store into which messages of several kinds are put, and what of them was acknowledged."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.state, self.reading = store, BrokerState(store, lambda _text: None), Reading(store)
+        self.store, self.state, self.reading = store, BrokerState(store, lambda _text: None), read_store(store)
         self.acknowledged: list[bytes] = []
         self.refused: list[bytes] = []
         self.number = 0
@@ -154,7 +154,7 @@ def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypat
             lab.run()
             assert not store.live.broken, room
             disk.room = -1
-            lab.reading = Reading(store)
+            lab.reading = read_store(store)
             lab.run()
             assert sorted(lab.drain()) == sorted(lab.acknowledged), room
             refused += len(lab.refused)

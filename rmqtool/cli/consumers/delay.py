@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     LimitOption,
     Output,
@@ -18,7 +18,6 @@ from rmqtool.cli.shell.options import (
     UntilOption,
 )
 
-delay = group("delay", "Look at delayed messages (list, due).")
 AtOption = Annotated[
     str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
 ]
@@ -29,12 +28,10 @@ _LEVEL_NAMES = (
 )  # fmt: skip
 
 
-@command(
-    "list",
-    "rmqtool delay list store --at 2026-11-20T22:00:00Z",
-    delay,
-    short="Show each delay level, and what waits in it.",
-)
+_SPARE = ("minOffset", "delivered", "lastDeliverTimestamp", "deliveredOffset", "maxOffset", "delay")
+
+
+@command("delay list", "rmqtool delay list store --at 2026-11-20T22:00:00Z")
 def delay_list(
     store: StoreDir,
     at: AtOption = "now",
@@ -46,8 +43,8 @@ def delay_list(
 
     The table of levels is the broker's default, or that of --broker-conf (messageDelayLevel).
     """
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.times import parse_time
     from rmqtool.services.waiting.delay import DelayLevel, Delays
     from rmqtool.services.waiting.timers import Timers
 
@@ -56,16 +53,11 @@ def delay_list(
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
     rows += [timers.row()] if timers.present else []
-    write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES)
+    write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES, spare=_SPARE)
     return warn.tell()
 
 
-@command(
-    "due",
-    "rmqtool delay due store --level 18 --all",
-    delay,
-    short="List the messages that a broker would deliver at once.",
-)
+@command("delay due", "rmqtool delay due store --level 18 --all")
 def delay_due(
     store: StoreDir,
     at: AtOption = "now",
@@ -88,9 +80,9 @@ def delay_due(
     from collections.abc import Iterable
     from itertools import chain
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.times import parse_time
     from rmqtool.services.waiting.delay import DelayedMessage, Delays
     from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers
     from rmqtool.services.waiting.timers import Timers

@@ -6,26 +6,23 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log, open_store
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, open_store
+from rmqtool.cli.framework.options import (
+    ANY_GROUP,
     BackupOption,
     BakOption,
     BrokerConfOption,
-    DryRunOption,
-    GroupOption,
+    GroupChoice,
     LimitOption,
     Output,
     OutputOption,
     QueueOption,
     StoreDir,
     TopicOption,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 
-group_command = group(
-    "group", "Look at consumer groups and set their offsets (list, lag, inflight, offsets, reset, clone, diff)."
-)
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
     str | None,
@@ -49,12 +46,7 @@ class By(StrEnum):
     group = "group"
 
 
-@command(
-    "list",
-    "rmqtool group list store --output json",
-    group_command,
-    short="List groups: topics, lag, retries, dead letters.",
-)
+@command("group list", "rmqtool group list store --output json")
 def group_list(
     store: StoreDir,
     output: OutputOption = Output.text,
@@ -62,23 +54,25 @@ def group_list(
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     from rmqtool.cli.consumers.run_group import columns
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupInfo, Groups
 
     warn = Warnings()
     rows = list(Groups(need_log(store, broker_conf), warn).infos())
-    write_rows(output.value, GroupInfo, rows, columns(GroupInfo, rows))
+    write_rows(
+        output.value,
+        GroupInfo,
+        rows,
+        columns(GroupInfo, rows),
+        spare=("configured", "consumeEnable", "retryMaxTimes"),
+    )
     return warn.tell()
 
 
-@command(
-    "lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command, short="Show how far groups are behind."
-)
+@command("group lag", "rmqtool group lag store --group 'lab-*' --by topic")
 def group_lag(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
     limit: LimitOption = None,
@@ -95,17 +89,18 @@ def group_lag(
     no offset is as it was asked for.
     """
     from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
-    rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
+    rows, problems = lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
     shown: Sequence[GroupLag | LagSum]
     if by is By.queue:
         shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
-        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown))
+        spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
+        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown), spare=spare)
     else:
         names = (
             "group",
@@ -117,24 +112,18 @@ def group_lag(
         )
         totals = sums(rows, by_topic=by is By.topic)
         shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        write_rows(output.value, LagSum, shown, columns(LagSum, shown, (*names, "inFlight")))
+        chosen = columns(LagSum, shown, (*names, "inFlight"))
+        write_rows(output.value, LagSum, shown, chosen, spare=("lastTimestamp",))
     if lagging and rows and not shown:
         note(nobody_behind(rows))
     code = warn.tell() or (1 if problems else 0)
-    return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
+    return no_match(len(rows), code, **vars(choice))
 
 
-@command(
-    "inflight",
-    "rmqtool group inflight store --group billing",
-    group_command,
-    short="List messages that POP consumers hold.",
-)
+@command("group inflight", "rmqtool group inflight store --group billing")
 def group_inflight(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -146,32 +135,25 @@ def group_inflight(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.popped import InFlight, Popped
 
     warn = Warnings()
     popped = Popped(need_log(store, broker_conf), int(time.time() * 1000), warn)
-    choice = Choice({"group": consumer_group, "topic": topic, "queue": queue})
+    chosen = Choice(vars(choice))
     names = (
         *("group", "state", "topic", "queueId", "queueOffset", "popTimestamp", "visibleTimestamp", "reconsumeTimes"),
         *("msgId", "keys"),
     )
-    write_rows(output.value, InFlight, choice(popped.in_flight(), limit), names, wide=("keys",))
-    return choice.ends(warn.tell())
+    write_rows(output.value, InFlight, chosen(popped.in_flight(), limit), names, wide=("keys",))
+    return chosen.ends(warn.tell())
 
 
-@command(
-    "offsets",
-    "rmqtool group offsets store --group lab-consumer --output csv",
-    group_command,
-    short="List offsets as they are stored.",
-)
+@command("group offsets", "rmqtool group offsets store --group lab-consumer --output csv")
 def group_offsets(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
@@ -183,23 +165,18 @@ def group_offsets(
     Exit code 1: no offset is as it was asked for.
     """
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import Column, write_all, writer
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.output import Column, write_all, writer
+    from rmqtool.cli.render.rows import Warnings
 
     warn = Warnings()
-    rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
+    rows = offsets(open_store(store, broker_conf), choice, broadcast, broker, warn)
     columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
     count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
-    return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
+    return no_match(count, warn.tell(), **vars(choice))
 
 
-@command(
-    "reset",
-    "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run",
-    group_command,
-    short="Set the offsets of a group (writes).",
-)
+@command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
 def group_reset(
     store: StoreDir,
     consumer_group: GroupArgument,
@@ -225,8 +202,7 @@ def group_reset(
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -246,16 +222,11 @@ def group_reset(
     )  # fmt: skip
     return run_offsets(
         need_log(store, broker_conf, say=False).layout, opener_of(broadcast, broker), planner, command="group-reset",
-        clamp=clamp, dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
+        clamp=clamp, consent=consent, backup=backup, output=output.value, nothing=consumer_group,
     )  # fmt: skip
 
 
-@command(
-    "clone",
-    "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run",
-    group_command,
-    short="Give a group the offsets of another (writes).",
-)
+@command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
 def group_clone(
     store: StoreDir,
     source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
@@ -268,8 +239,7 @@ def group_clone(
         typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
     ] = None,
     broker: BrokerOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -288,25 +258,18 @@ def group_clone(
     )
     return run_offsets(
         layout, opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
-        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=source,
+        consent=consent, backup=backup, output=output.value, nothing=source,
     )  # fmt: skip
 
 
-@command(
-    "diff",
-    "rmqtool group diff store /backup/store --group lab-consumer",
-    group_command,
-    short="Compare the offsets of two stores or snapshots.",
-)
+@command("group diff", "rmqtool group diff store /backup/store --group lab-consumer")
 def group_diff(
     store: StoreDir,
     other: Annotated[
         str | None,
         typer.Argument(metavar="[OTHER]", help="Another store, its consumerOffset.json, or a CSV file of offsets."),
     ] = None,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
@@ -318,17 +281,15 @@ def group_diff(
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
     from rmqtool.cli.consumers.run_group import differences
-    from rmqtool.cli.shell.choice import first, no_match
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.cli.render.text import note
     from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()
-    rows, compared = differences(
-        open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
-    )
+    rows, compared = differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
     write_rows(output.value, OffsetChange, first(rows, limit))
     if compared and not rows:
         note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
-    return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)
+    return no_match(compared, code, **vars(choice))

@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
     BrokerConfOption,
-    DryRunOption,
     GroupOption,
     LimitOption,
     Output,
@@ -20,11 +19,8 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     TopicOption,
     UntilOption,
-    YesOption,
 )
-
-retry = group("retry", "Look at messages that consumers gave back (list).")
-dlq = group("dlq", "Look at dead letters and give them back (list, export, requeue).")
+from rmqtool.cli.framework.planning import ASK, Consent
 
 
 class State(StrEnum):
@@ -43,12 +39,7 @@ def _by_name(groups: list[str] | None) -> list[str] | None:
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 
-@command(
-    "list",
-    "rmqtool retry list store --group lab-consumer --state waiting",
-    retry,
-    short="List what consumer groups gave back.",
-)
+@command("retry list", "rmqtool retry list store --group lab-consumer --state waiting")
 def retry_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -73,8 +64,8 @@ def retry_list(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import Retries, RetryInfo
 
     warn = Warnings()
@@ -90,7 +81,7 @@ def retry_list(
     return choice.ends(warn.tell())
 
 
-@command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq, short="List dead letters.")
+@command("dlq list", "rmqtool dlq list store --group lab-consumer --output csv")
 def dlq_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -108,8 +99,8 @@ def dlq_list(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import DeadLetter, Retries
 
     warn = Warnings()
@@ -124,12 +115,7 @@ def dlq_list(
     return choice.ends(warn.tell())
 
 
-@command(
-    "export",
-    "rmqtool dlq export store --group lab-consumer --body base64",
-    dlq,
-    short="Write dead letters as whole messages.",
-)
+@command("dlq export", "rmqtool dlq export store --group lab-consumer --body base64")
 def dlq_export(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -147,10 +133,10 @@ def dlq_export(
     """
     import time
 
-    from rmqtool.cli.shell.choice import Choice, limited
-    from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
-    from rmqtool.cli.shell.output import Column, write_all, writer
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.framework.choice import Choice, limited
+    from rmqtool.cli.render.messages import MESSAGE_COLUMNS
+    from rmqtool.cli.render.output import Column, write_all, writer
+    from rmqtool.cli.render.rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
     from rmqtool.services.waiting.retry import Retries
 
@@ -174,10 +160,8 @@ def dlq_export(
 
 
 @command(
-    "requeue",
+    "dlq requeue",
     "rmqtool dlq requeue store lab-consumer --id FD0000000000000000000000000000020FB630946E09664343CD0000",
-    dlq,
-    short="Give dead letters back to their group or topic (writes).",
 )
 def dlq_requeue(
     store: StoreDir,
@@ -196,8 +180,7 @@ def dlq_requeue(
             "--to", metavar="WHERE", help="retry, the group's retry topic, or origin, the topic they came from."
         ),
     ] = "retry",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -210,6 +193,4 @@ def dlq_requeue(
     """
     from rmqtool.cli.write.run_services import run_requeue
 
-    return run_requeue(
-        store, consumer_group, ids, broker_conf, target=to, dry_run=dry_run, yes=yes, output=output.value
-    )
+    return run_requeue(store, consumer_group, ids, broker_conf, target=to, consent=consent, output=output.value)

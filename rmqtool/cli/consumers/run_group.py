@@ -6,8 +6,9 @@ from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
-from rmqtool.cli.shell.choice import matches
-from rmqtool.cli.shell.show_rows import names_of
+from rmqtool.cli.framework.choice import matches
+from rmqtool.cli.framework.options import GroupChoice
+from rmqtool.cli.render.rows import names_of
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, Groups, LagSum, OffsetChange, compare
 from rmqtool.services.lookup.configs import Warn, group_offsets
@@ -26,20 +27,23 @@ def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, war
     return ClientFile(broadcast, broker).entries if broadcast is not None else group_offsets(layout, warn)
 
 
+def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
+    in_queue = not choice.queue or entry.queue_id in choice.queue
+    return in_queue and matches(entry.group, choice.group) and matches(entry.topic, choice.topic)
+
+
 def lags(
     log: CommitLog,
-    groups: list[str] | None,
-    topics: list[str] | None,
-    queues: list[int] | None,
+    choice: GroupChoice,
     broadcast: str | None,
     broker: str | None,
     warn: Warn,
 ) -> tuple[list[GroupLag], int]:
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
-    chosen = [e for e in entries if matches(e.group, groups) and matches(e.topic, topics)]
+    chosen = [e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic)]
     found = Groups(log, warn, chosen, pop=broadcast is None)
-    rows = [row for row in found.lag() if not queues or row.queueId in queues]
+    rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
     return rows, sum(row.state in PROBLEMS for row in rows)
 
 
@@ -59,9 +63,7 @@ def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Se
 
 def offsets(
     layout: StoreLayout,
-    groups: list[str] | None,
-    topics: list[str] | None,
-    queues: list[int] | None,
+    choice: GroupChoice,
     broadcast: str | None,
     broker: str | None,
     warn: Warn,
@@ -76,16 +78,14 @@ def offsets(
     ):
         raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
     for entry in sorted(_entries(layout, broadcast, broker, warn), key=lambda e: (e.group, e.topic, e.queue_id)):
-        if matches(entry.group, groups) and matches(entry.topic, topics) and (not queues or entry.queue_id in queues):
+        if _is_chosen(entry, choice):
             yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
 
 def differences(
     layout: StoreLayout,
     other: str | None,
-    groups: list[str] | None,
-    topics: list[str] | None,
-    queues: list[int] | None,
+    choice: GroupChoice,
     *,
     bak: bool,
     equal: bool,
@@ -99,12 +99,7 @@ def differences(
     if (other is None) != bak:
         raise BadValue("give either OTHER or --bak")
     tables = [group_offsets(layout, warn), _generation_before(layout) if other is None else _snapshot(other, warn)]
-
-    def asked(entry: QueueOffset) -> bool:
-        in_queue = not queues or entry.queue_id in queues
-        return in_queue and matches(entry.group, groups) and matches(entry.topic, topics)
-
-    chosen = [list(filter(asked, table)) for table in tables]
+    chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
     return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
 
 

@@ -1,13 +1,14 @@
 """``group reset`` and ``group clone`` behind their options: what they plan, and how it is carried out."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqtool.cli.shell.output import confirm, note, write_object
-from rmqtool.cli.shell.show_rows import write_rows
-from rmqtool.cli.shell.times import parse_time
-from rmqtool.errors import BadValue, Refused
+from rmqtool.cli.framework.planning import Consent, carry_out, refuse_if_held
+from rmqtool.cli.render.output import write_object
+from rmqtool.cli.render.rows import write_rows
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
+from rmqtool.errors import BadValue
 from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
@@ -97,23 +98,28 @@ def run_offsets(
     *,
     command: str,
     clamp: bool,
-    dry_run: bool,
-    yes: bool,
+    consent: Consent,
     backup: str | None,
     output: str,
     nothing: str,
 ) -> int:
     """Show the plan, ask, and carry it out."""
-    if not yes and not dry_run and not sys.stdin.isatty():
-        raise Refused(f"{command.replace('-', ' ')} writes: give --yes to do it, or --dry-run to look only")
-    pid = holder(layout.root)
-    if pid is not None:
-        who = f"process {pid or '(unknown)'} holds the lock"
-        if not dry_run:
-            raise Refused(f"{layout.root}: {who}: stop the broker first")
-        note(f"warning: {who}: a running broker writes its own offsets over these, so this plan may be wrong")
-    warnings = heed(layout, command.replace("-", " "))
-    plan = _carry_out(layout, opener, planner, command, clamp=clamp, dry_run=dry_run, yes=yes, backup=backup)
+    name = command.replace("-", " ")
+    consent.need(name)
+    refuse_if_held(
+        layout.root,
+        holder(layout.root),
+        dry_run=consent.dry_run,
+        otherwise="a running broker writes its own offsets over these, so this plan may be wrong",
+    )
+    warnings = heed(layout, name)
+    plan, _done = carry_out(
+        consent,
+        plan=lambda: offset_plan.make(layout, opener, planner, clamp=clamp),
+        show=_note_moves,
+        question=_question,
+        do=lambda _plan: offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup),
+    )
     plan = replace(plan, warnings=[*warnings, *plan.warnings])
     _write(plan, output)
     for text in plan.warnings:
@@ -132,32 +138,17 @@ def run_offsets(
     return 1 if plan.changes else 0
 
 
-def _carry_out(
-    layout: StoreLayout,
-    opener: Opener,
-    planner: Planner,
-    command: str,
-    *,
-    clamp: bool,
-    dry_run: bool,
-    yes: bool,
-    backup: str | None,
-) -> OffsetPlan:
-    if dry_run:
-        return offset_plan.make(layout, opener, planner, clamp=clamp)
-    if not yes:
-        plan = offset_plan.make(layout, opener, planner, clamp=clamp)
-        if plan.changes:
-            for move in plan.moves:
-                if move.newOffset != move.consumerOffset:
-                    note(f"  {move.topic} queue {move.queueId}: {move.consumerOffset} to {move.newOffset}")
-            if not confirm(_question(plan)):
-                raise Refused("not confirmed: nothing was changed")
-    return offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup)
+def _note_moves(plan: OffsetPlan) -> None:
+    if plan.changes:
+        for move in plan.moves:
+            if move.newOffset != move.consumerOffset:
+                note(f"  {move.topic} queue {move.queueId}: {move.consumerOffset} to {move.newOffset}")
 
 
-def _question(plan: OffsetPlan) -> str:
-    """What to ask: with the messages that consumers get again or never."""
+def _question(plan: OffsetPlan) -> str | None:
+    """What to ask: with the messages that consumers get again or never; None where no offset changes."""
+    if not plan.changes:
+        return None
     steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
     again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
     said = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
@@ -170,4 +161,4 @@ def _write(plan: OffsetPlan, output: str) -> None:
     if output in ("json", "ndjson"):
         write_object(output, plan.to_dict())
     else:
-        write_rows(output, OffsetMove, plan.moves)
+        write_rows(output, OffsetMove, plan.moves, spare=("minOffset",))

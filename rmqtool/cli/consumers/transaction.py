@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     GroupOption,
     LimitOption,
@@ -18,8 +18,6 @@ from rmqtool.cli.shell.options import (
     TopicOption,
     UntilOption,
 )
-
-transaction = group("transaction", "Look at transactions: half messages and what ended them (list, show).")
 
 
 class State(StrEnum):
@@ -32,12 +30,7 @@ class State(StrEnum):
     passed = "passed"
 
 
-@command(
-    "list",
-    "rmqtool transaction list store --state pending --state given-up",
-    transaction,
-    short="List transactions with their state.",
-)
+@command("transaction list", "rmqtool transaction list store --state pending --state given-up")
 def transaction_list(
     store: StoreDir,
     state: Annotated[
@@ -62,8 +55,8 @@ def transaction_list(
     again. --group is the producers' group, --topic where the messages are meant to go. Exit code 1:
     nothing is as it was asked for.
     """
-    from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
@@ -74,16 +67,13 @@ def transaction_list(
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
     )
-    write_rows(output.value, TransactionInfo, rows, names, wide=("keys", "note"))
+    write_rows(
+        output.value, TransactionInfo, rows, names, wide=("keys", "note"), spare=("checkTimes", "halfQueueOffset")
+    )
     return choice.ends(warn.tell())
 
 
-@command(
-    "show",
-    "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED",
-    transaction,
-    short="Show one transaction: message, checks, end.",
-)
+@command("transaction show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED")
 def transaction_show(
     store: StoreDir,
     message_id: Annotated[
@@ -96,9 +86,9 @@ def transaction_show(
 
     Exit code 1: there is no such transaction.
     """
-    from rmqtool.cli.look.show_trace import write_transaction
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.cli.read.show_trace import write_transaction
+    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.render.text import note
     from rmqtool.services.waiting.half_messages import Transactions
 
     warn = Warnings()

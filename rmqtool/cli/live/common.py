@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.access import credentials
 from rmqtool.cli.serve.running import address_of
-from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of

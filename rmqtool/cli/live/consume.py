@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption, TopicArgument
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     AclOption,
     Body,
     BodyOption,
@@ -16,6 +15,7 @@ from rmqtool.cli.shell.options import (
     TagOption,
     TlsOption,
 )
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption, TopicArgument
 from rmqtool.errors import BadValue
 
 

@@ -9,10 +9,11 @@ from functools import partial
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
+from rmqtool.cli.render.messages import message_writer
+from rmqtool.cli.render.output import TableWriter
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
-from rmqtool.cli.shell.message_rows import message_writer
-from rmqtool.cli.shell.output import TableWriter, note
-from rmqtool.cli.shell.times import parse_time
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consumer.options import From, PushOptions, Sql

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.framework.ending import Ending
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.undecided import Undecided
-from rmqtool.cli.shell.ending import Ending
-from rmqtool.cli.shell.output import Column, note, writer
-from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.render.output import Column, writer
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.producing.message import Message, NotSent, SendResult

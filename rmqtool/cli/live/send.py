@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import AclOption, Output, OutputOption, TlsOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import AclOption, Output, OutputOption, TlsOption
 
 
 class Ending(StrEnum):

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from rmqtool.cli.shell.ending import Ending
+from rmqtool.cli.framework.ending import Ending
 from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.transactions import State
 

@@ -5,18 +5,17 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.options import (
     AcceptLossOption,
     BackupOption,
     BrokerConfOption,
-    DryRunOption,
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 from rmqtool.words import counted
 
 
@@ -40,8 +39,7 @@ def clean(
         bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")
     ] = False,
     accept_loss: AcceptLossOption = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -55,8 +53,10 @@ def clean(
     """
     from dataclasses import replace
 
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
-    from rmqtool.cli.shell.parts import PARTS
+    from rmqtool.cli.framework.planning import carry_out
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.text import note
     from rmqtool.errors import Refused
     from rmqtool.services.consumers.unread import Unread, unread_below
     from rmqtool.store.repair.expiry import CleanReport
@@ -64,10 +64,14 @@ def clean(
 
     layout = need_log(store, broker_conf, say=False).layout
 
-    def going(report: CleanReport) -> list[Unread]:
-        return unread_below(layout, report.newMinPhyOffset, note) if report.files else []
+    unread: list[Unread] = []
 
-    def show(report: CleanReport, unread: list[Unread], form: str, *, to_stderr: bool = False) -> None:
+    def plan() -> CleanReport:
+        report = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
+        unread[:] = unread_below(layout, report.newMinPhyOffset, note) if report.files else []
+        return report
+
+    def show(report: CleanReport, form: str, *, to_stderr: bool = False) -> None:
         fields = ("file", "bytes", "diskBytes", "modified")
         report = replace(report, unread=[one.to_dict() for one in unread])
         if form in ("json", "ndjson"):
@@ -86,31 +90,33 @@ def clean(
             f", {counted(report.diskBytes, 'byte')} on disk {verb}; log from {report.newMinPhyOffset} on"
         )
 
-    asking = not yes and not dry_run
-    if asking and not sys.stdin.isatty():
-        raise Refused("clean writes: give --yes to do it, or --dry-run to look only")
-    plan = None
-    if dry_run or asking:
-        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
-        unread = going(plan)
-        if dry_run or not plan.files:
-            show(plan, unread, output.value)
-            return 1 if plan.files else 0
-        show(plan, unread, "text", to_stderr=True)
+    def question(report: CleanReport) -> str:
         how = "Delete" if delete else "Remove"
         back = "for good; undo cannot bring them back" if delete else "undo brings them back"
-        if not confirm(f"{how} {len(plan.files)} commit-log files and the messages in them ({back})?"):
-            raise Refused("not confirmed: nothing was changed")
-    else:
-        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
-        unread = going(plan)
-        if unread and not accept_loss:
-            raise Refused(
-                f"{layout.root}: {'; '.join(one.words for one in unread)}: they would go. Nothing was changed; "
-                "--accept-loss does it all the same"
-            )
-    report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=plan)
-    show(report, unread, output.value)
+        return f"{how} {len(report.files)} commit-log files and the messages in them ({back})?"
+
+    def do(shown: CleanReport | None) -> CleanReport:
+        if shown is None:
+            shown = plan()
+            if unread and not accept_loss:
+                raise Refused(
+                    f"{layout.root}: {'; '.join(one.words for one in unread)}: they would go. Nothing was changed; "
+                    "--accept-loss does it all the same"
+                )
+        return run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=shown)
+
+    consent.need("clean")
+    report, done = carry_out(
+        consent,
+        plan=plan,
+        settled=lambda report: not report.files,
+        show=lambda report: show(report, "text", to_stderr=True),
+        question=question,
+        do=do,
+    )
+    show(report, output.value)
+    if not done:
+        return 1 if report.files else 0
     if report.backup:
         note(f"kept in {report.backup}: delete it to gain the space")
     return 0

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
 @command("init", "rmqtool init newstore")
@@ -20,8 +20,9 @@ def init(
     Its first commit-log file tells how long all will be. The sizes of queue and index files are known once the first of
     them are there: until then, give append the same --broker-conf.
     """
-    from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
-    from rmqtool.cli.shell.releases import chosen_release
+    from rmqtool.cli.framework.opening import chosen_release
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
     from rmqtool.rules.releases import NEWEST
     from rmqtool.store.append.create import create
     from rmqtool.store.layout.broker_conf import load

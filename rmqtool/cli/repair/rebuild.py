@@ -1,22 +1,20 @@
 """The command ``rebuild``: queues, index and checkpoint from the log, or config files from what is left."""
 
-import sys
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log, open_store
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, open_store
+from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
-    DryRunOption,
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 
 
 class Target(StrEnum):
@@ -45,8 +43,7 @@ def rebuild(
             metavar="PART...", help="consumequeue, index, checkpoint; or alone: config, timer, compaction, files."
         ),
     ],
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -70,24 +67,24 @@ def rebuild(
     files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
     which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
     """
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
-    from rmqtool.cli.shell.parts import PARTS
-    from rmqtool.errors import Refused
+    from rmqtool.cli.framework.planning import carry_out, note_actions
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.text import note
     from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
     from rmqtool.store.repair.rebuild import rebuild as run
     from rmqtool.words import counted
 
     parts = tuple(dict.fromkeys(one.value for one in part))
     layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf, say=False).layout
-    if not yes and not dry_run:
-        if not sys.stdin.isatty():
-            raise Refused("rebuild writes: give --yes to do it, or --dry-run to look only")
-        plan = run(layout, parts, dry_run=True)
-        for action in plan.actions:
-            note(f"  {action}")
-        if plan.actions and not confirm("Do this?"):
-            raise Refused("not confirmed: nothing was changed")
-    report = run(layout, parts, dry_run=dry_run, backup=backup)
+    consent.need("rebuild")
+    report, _done = carry_out(
+        consent,
+        plan=lambda: run(layout, parts, dry_run=True, backup=backup),
+        show=lambda plan: note_actions(plan.actions),
+        question=lambda plan: "Do this?" if plan.actions else None,
+        do=lambda _plan: run(layout, parts, backup=backup),
+    )
     if output in (Output.json, Output.ndjson):
         write_object(output.value, report.to_dict())
     elif not PARTS.write(report, output):

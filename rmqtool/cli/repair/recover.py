@@ -1,32 +1,28 @@
 """The command ``recover``: the log as at a broker's next start, the rest made whole."""
 
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import chosen_release, need_log
+from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     AcceptLossOption,
     BackupOption,
     BrokerConfOption,
-    DryRunOption,
     EngineOption,
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
-from rmqtool.cli.shell.releases import chosen_release
+from rmqtool.cli.framework.planning import ASK, Consent
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
 def recover(
     store: StoreDir,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     engine: EngineOption = "auto",
     exactly: Annotated[
@@ -64,8 +60,9 @@ def recover(
     """
     import shlex
 
+    from rmqtool.cli.framework.planning import carry_out, refuse_if_held
+    from rmqtool.cli.render.text import note
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.cli.shell.output import confirm, note
     from rmqtool.errors import Refused, UnreadableStore
     from rmqtool.store.disk.lock import holder
     from rmqtool.store.layout.version import has_rocksdb_queues
@@ -79,54 +76,43 @@ def recover(
     try:
         pid = holder(layout.root)
     except UnreadableStore as err:
-        if not dry_run:
+        if not consent.dry_run:
             raise
         note(f"warning: {err}: nobody can take the lock: a broker does not start, and recover stops at it")
         pid = None
-    if pid is not None:
-        who = f"process {pid or '(unknown)'} holds the lock"
-        if not dry_run:
-            raise Refused(f"{layout.root}: {who}: stop the broker first")
-        note(f"warning: {who}: the store changes while it is read, so this plan may be wrong")
-    consented: list[str] = []
-    if not dry_run:
+    refuse_if_held(
+        layout.root,
+        pid,
+        dry_run=consent.dry_run,
+        otherwise="the store changes while it is read, so this plan may be wrong",
+    )
+    if not consent.dry_run:
         heed(layout, "recover")
-    asking = not yes and not dry_run
-    if asking and not sys.stdin.isatty():
-        raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
-    if dry_run or asking:
+    consent.need("recover")
+    rules: dict[str, Any] = {
+        "release": release, "exactly": exactly, "quick": quick, "fix_delay_times": fix_delay_times, "backup": backup,
+    }  # fmt: skip
+
+    def plan() -> RecoveryReport:
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
-            plan = plan_rocks(layout)
-        else:
-            plan = recovery.plan(
-                layout,
-                release=release,
-                exactly=exactly,
-                quick=quick,
-                fix_delay_times=fix_delay_times,
-                backup=backup,
-            )
-        if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf)
-            return 0 if plan.clean and not plan.unfit else 1
-        write_report(plan, "text", to_stderr=True, conf=broker_conf)
-        if not confirm(question(plan)):
-            raise Refused("not confirmed: nothing was changed")
-        consented = plan.destroys
+            return plan_rocks(layout)
+        return recovery.plan(layout, **rules)
 
-    def guard(report: RecoveryReport) -> None:
-        if report.destroys and not accept_loss and report.destroys != consented:
-            words = "; ".join(report.destroys).replace(" STORE ", f" {shlex.quote(store)} ")
-            raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
+    def do(shown: RecoveryReport | None) -> RecoveryReport:
+        def guard(report: RecoveryReport) -> None:
+            if report.destroys and not accept_loss and report.destroys != (shown.destroys if shown else []):
+                words = "; ".join(report.destroys).replace(" STORE ", f" {shlex.quote(store)} ")
+                raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
 
-    report = recovery.recover(
-        layout,
-        release=release,
-        exactly=exactly,
-        quick=quick,
-        fix_delay_times=fix_delay_times,
-        backup=backup,
-        guard=guard,
+        return recovery.recover(layout, **rules, guard=guard)
+
+    report, done = carry_out(
+        consent,
+        plan=plan,
+        settled=lambda plan: plan.clean or not plan.loadOk,
+        show=lambda plan: write_report(plan, "text", to_stderr=True, conf=broker_conf),
+        question=question,
+        do=do,
     )
     write_report(report, output.value, conf=broker_conf)
-    return 0 if report.loadOk else 1
+    return 0 if (report.loadOk if done else report.clean and not report.unfit) else 1

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rmqtool.cli.look.run_files import say_damage
-from rmqtool.cli.shell.output import PEOPLE, Column, NdjsonWriter, dump_json, note, write_all, write_object, writer
+from rmqtool.cli.read.run_files import say_damage
+from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
+from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from rmqtool.cli.form.text import folded, plain
-from rmqtool.cli.look.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
-from rmqtool.cli.shell.output import Column, write_all, write_object, writer
-from rmqtool.cli.shell.parts import PARTS
+from rmqtool.cli.read.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
+from rmqtool.cli.render.output import Column, write_all, write_object, writer
+from rmqtool.cli.render.parts import PARTS
+from rmqtool.cli.render.text import folded, plain
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.words import counted
 

@@ -1,13 +1,12 @@
 """The commands ``truncate`` and ``dispatch``: cut the log, or bring queues and index up to it."""
 
-import sys
 from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.options import (
     RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
@@ -15,8 +14,8 @@ from rmqtool.cli.shell.options import (
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 
 
 @command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -25,8 +24,7 @@ def truncate(
     physical_offset: Annotated[
         int, typer.Argument(metavar="OFFSET", min=0, help="Physical offset of the first message to remove.")
     ],
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     backup: BackupOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -37,26 +35,22 @@ def truncate(
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
     their queue are named by check, and clamped by rebuild config.
     """
+    from rmqtool.cli.framework.planning import carry_out
     from rmqtool.cli.repair.show_recovery import question, write_report
-    from rmqtool.cli.shell.output import confirm
-    from rmqtool.errors import Refused
     from rmqtool.store.recovery.command import truncate as run
 
     layout = need_log(store, broker_conf, say=False).layout
-    asking = not yes and not dry_run
-    if asking and not sys.stdin.isatty():
-        raise Refused("truncate writes: give --yes to do it, or --dry-run to look only")
-    if dry_run or asking:
-        plan = run(layout, physical_offset, dry_run=True, backup=backup)
-        if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf)
-            return 0 if plan.clean else 1
-        write_report(plan, "text", to_stderr=True, conf=broker_conf)
-        if not confirm(question(plan)):
-            raise Refused("not confirmed: nothing was changed")
-    report = run(layout, physical_offset, backup=backup)
+    consent.need("truncate")
+    report, done = carry_out(
+        consent,
+        plan=lambda: run(layout, physical_offset, dry_run=True, backup=backup),
+        settled=lambda plan: plan.clean or not plan.loadOk,
+        show=lambda plan: write_report(plan, "text", to_stderr=True, conf=broker_conf),
+        question=question,
+        do=lambda _plan: run(layout, physical_offset, backup=backup),
+    )
     write_report(report, output.value, conf=broker_conf)
-    return 0 if report.loadOk else 1
+    return 0 if (report.loadOk if done else report.clean) else 1
 
 
 @command("dispatch", "rmqtool dispatch store --dry-run", progress=True, tables=RECOVERY_TABLES)

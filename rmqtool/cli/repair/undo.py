@@ -1,21 +1,19 @@
 """The command ``undo``: put back what a writing command replaced."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import open_store
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import open_store
+from rmqtool.cli.framework.options import (
     BackupOption,
     BrokerConfOption,
-    DryRunOption,
     Output,
     OutputOption,
     StoreDir,
-    YesOption,
 )
+from rmqtool.cli.framework.planning import ASK, Consent
 
 if TYPE_CHECKING:
     from rmqtool.store.changes.places import Places
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 @command("undo", "rmqtool undo store --dry-run", progress=True)
 def undo(
     store: StoreDir,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    consent: Consent = ASK,
     force: Annotated[
         bool, typer.Option("--force", help="Also if files have changed since, for example by a broker.")
     ] = False,
@@ -53,8 +50,10 @@ def undo(
     This works for an interrupted command too, and only while the store is as that command left it. Exit code 0: done;
     1: there is nothing to undo, or a dry run found that files have changed since.
     """
-    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
-    from rmqtool.errors import BadValue, Refused
+    from rmqtool.cli.framework.planning import carry_out, note_actions
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
+    from rmqtool.errors import BadValue
     from rmqtool.store.changes import undo as engine
     from rmqtool.store.changes.places import Places, named_outside
     from rmqtool.store.roles.table import heed
@@ -62,22 +61,25 @@ def undo(
     layout = open_store(store, broker_conf)
     root = Places.of(layout, named_outside([broadcast]))
     if forget:
-        if force or dry_run:
+        if force or consent.dry_run:
             raise BadValue("--forget cannot be given with --force or --dry-run")
-        return _forget(root, backup, yes=yes)
-    asking = not yes and not dry_run
-    if asking and not sys.stdin.isatty():
-        raise Refused("undo writes: give --yes to do it, or --dry-run to look only")
+        return _forget(root, backup, consent)
+    consent.need("undo")
     for text in heed(layout, "undo --force" if force else "undo"):
         note(f"warning: {text}")
-    report = engine.plan_undo(root, backup)
-    if report.backup is not None and not dry_run:
-        if asking:
-            for action in report.actions:
-                note(f"  {action}")
-            if not confirm("Do this?"):
-                raise Refused("not confirmed: nothing was changed")
-        report = engine.undo(root, backup, force=force)
+
+    def do(shown: engine.UndoReport | None) -> engine.UndoReport:
+        plan = shown or engine.plan_undo(root, backup)
+        return plan if plan.backup is None else engine.undo(root, backup, force=force)
+
+    report, _done = carry_out(
+        consent,
+        plan=lambda: engine.plan_undo(root, backup),
+        settled=lambda plan: plan.backup is None,
+        show=lambda plan: note_actions(plan.actions),
+        question=lambda _plan: "Do this?",
+        do=do,
+    )
     if output in (Output.json, Output.ndjson):
         write_object(output.value, report.to_dict())
     else:
@@ -92,9 +94,9 @@ def undo(
     return 1 if report.reasons and not report.applied else 0
 
 
-def _forget(root: "Places", backup: str | None, *, yes: bool) -> int:
-    from rmqtool.cli.shell.output import confirm, note
-    from rmqtool.errors import Refused
+def _forget(root: "Places", backup: str | None, consent: Consent) -> int:
+    from rmqtool.cli.framework.planning import ask
+    from rmqtool.cli.render.text import note
     from rmqtool.store.changes.pending import pending_runs
     from rmqtool.store.changes.undo import give_up
 
@@ -102,11 +104,9 @@ def _forget(root: "Places", backup: str | None, *, yes: bool) -> int:
         note(f"interrupted: {run.folder or root.root}")
         for warning in run.warnings(root.root):
             note(f"  {warning}")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise Refused("undo writes: give --yes to do it, or --dry-run to look only")
-        if not confirm("Give it up, and leave the store as it is?"):
-            raise Refused("not confirmed: nothing was changed")
+    if not consent.yes:
+        consent.need("undo")
+        ask("Give it up, and leave the store as it is?")
     given_up = give_up(root, backup)
     if given_up is None:
         note("no interrupted run")

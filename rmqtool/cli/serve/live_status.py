@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.cli.form.text import cell_text
+from rmqtool.cli.render.text import cell_text
 from rmqtool.errors import RmqError
-from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.context import counts
 from rmqtool.server.metrics.figures import Figures, GroupFigures
 from rmqtool.server.serve import Served
 
@@ -78,7 +78,7 @@ async def _draw(served: Served, live: Live) -> None:
 async def _draw_again_and_again(served: Served, live: Live) -> None:
     broker = served.broker
     assert broker is not None
-    core, figures = broker.core, Figures(broker.core)
+    context, figures = broker.context, Figures(broker.context)
     rates = _Rates()
     groups: list[GroupFigures] = []
     again = 0.0
@@ -88,13 +88,13 @@ async def _draw_again_and_again(served: Served, live: Live) -> None:
             groups = await figures.groups()
             spent = time.monotonic() - now
             again = now + max(_EVERY, spent * _SHARE)
-        cluster = core.settings.cluster
-        put = rates.of("put", core.counts.sum(counts.BROKER_PUT, cluster), now)
-        got = rates.of("got", core.counts.sum(counts.BROKER_GET, cluster), now)
-        producers = sum(map(len, core.clients.producers.values()))
-        consumers = sum(len(group.clients) for group in core.clients.consumers.values())
+        cluster = context.settings.cluster
+        put = rates.of("put", context.counts.sum(counts.BROKER_PUT, cluster), now)
+        got = rates.of("got", context.counts.sum(counts.BROKER_GET, cluster), now)
+        producers = sum(map(len, context.clients.producers.values()))
+        consumers = sum(len(group.clients) for group in context.clients.consumers.values())
         head = _head(
-            f"{core.settings.name} {served.broker_address}",
+            f"{context.settings.name} {served.broker_address}",
             f"connections {served.connections:,}  producers {producers:,}  consumers {consumers:,}",
             f"stored {put:,.0f}/s  handed out {got:,.0f}/s",
             width=live.console.width,

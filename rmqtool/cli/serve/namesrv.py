@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Output, OutputOption, TlsOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import Output, OutputOption, TlsOption
 
 
 @command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")
@@ -29,6 +29,18 @@ def namesrv(
     name server, so it listens on this machine alone unless it is told otherwise. SIGINT and SIGTERM end it, with exit
     code 0.
     """
-    from rmqtool.cli.serve.run_namesrv import run
+    from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
+    from rmqtool.remoting.tls import PLAIN, server_tls
+    from rmqtool.server.namesrv.server import NameServer
 
-    return run(listen, kv_config, tls_config, output.value)
+    address = address_of(listen, "--listen")
+    tls = PLAIN if tls_config is None else server_tls(tls_config)
+    log_to_stderr()
+
+    async def run() -> None:
+        async with until_told() as told, NameServer(address, kv_config=kv_config, tls=tls) as server:
+            say_ready(output.value, {"namesrv": server.address})
+            await told.wait()
+
+    run_async(run())
+    return 0

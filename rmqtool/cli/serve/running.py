@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from rmqtool.cli.shell.output import PEOPLE, Column, dump_json, write_all, writer
+from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
+from rmqtool.cli.render.text import dump_json
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.mapping import raise_open_files
 

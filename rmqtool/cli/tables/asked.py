@@ -8,7 +8,8 @@ from typing import Any
 from rmqtool.analytics.source.plan import Request, request_of
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
-from rmqtool.cli.shell.output import PEOPLE, note
+from rmqtool.cli.render.output import PEOPLE
+from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 from rmqtool.words import counted

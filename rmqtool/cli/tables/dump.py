@@ -4,13 +4,13 @@ import re
 import signal
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.options import (
     BrokerConfOption,
     OffsetOption,
     Output,
@@ -20,6 +20,10 @@ from rmqtool.cli.shell.options import (
     UntilOption,
 )
 from rmqtool.errors import BadValue
+from rmqtool.words import counted
+
+if TYPE_CHECKING:
+    from rmqtool.analytics.dump.report import DumpReport
 
 
 class Runner(StrEnum):
@@ -38,6 +42,17 @@ class Codec(StrEnum):
     none = "none"
 
 
+_FIELDS = (
+    "out",
+    "rows",
+    "files",
+    "partitions",
+    "bytesRead",
+    "bytesWritten",
+    "damaged",
+    "damagedBytes",
+    "notDecompressed",
+)
 _SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -118,9 +133,8 @@ def dump_to_parquet(
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.remote.stores import opened
-    from rmqtool.cli.shell.output import note
-    from rmqtool.cli.shell.times import parse_range, parse_time
-    from rmqtool.cli.tables.show_dump import write_report
+    from rmqtool.cli.render.text import note
+    from rmqtool.cli.render.times import parse_range, parse_time
     from rmqtool.progress import stage
 
     first, after = parse_range(offset) if offset else (None, None)
@@ -149,5 +163,36 @@ def dump_to_parquet(
             reading.done, reading.total = read, total
 
         report = dump(need_log(opened(store), broker_conf, say=False).layout, out, options, show, note)
-    write_report(report, output.value)
+    _write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0
+
+
+def _write_report(report: "DumpReport", form: str) -> None:
+    """Print a report; damage is named on stderr too."""
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
+
+    row = report.to_dict()
+    if form in ("json", "ndjson"):
+        write_object(form, row)
+    else:
+        columns = [Column(name, right=name != "out") for name in _FIELDS]
+        write_all(writer(form, _FIELDS, columns), [row])
+    for item in report.damage:
+        note(
+            f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
+            f"{item.length} bytes skipped"
+        )
+    if report.damaged > len(report.damage):
+        note(f"damage: {report.damaged - len(report.damage)} more damaged ranges")
+    if report.not_decompressed:
+        note(f"{report.not_decompressed} bodies do not decompress and are given as stored; see column bodyError")
+    if report.expired_bytes:
+        note(f"{report.expired_bytes} bytes of log were deleted before they could be written")
+    if report.resumed:
+        note(f"{report.resumed} of {report.splits} splits had been read by an earlier run")
+    where = report.spark or "this process"
+    note(
+        f"{counted(report.rows, 'message')}"
+        f" by {where} in {report.seconds:.1f} s, {report.startup_seconds:.1f} s of it to start"
+    )

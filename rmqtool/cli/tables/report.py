@@ -1,24 +1,27 @@
 """The ``report`` commands: ready questions to a store, answered here or through Spark."""
 
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
+    ANY_TIME,
     BrokerConfOption,
     GroupOption,
     LimitOption,
     Output,
     OutputOption,
-    SinceOption,
+    Times,
     TopicOption,
-    UntilOption,
 )
 from rmqtool.cli.tables.sql import StoresDir
 
-_in_group = group("report", "Run a ready report (traffic, sizes, duplicates, producers, lag, unconsumed, retries).")
+if TYPE_CHECKING:
+    from rmqtool.cli.render.output import Column
 
 
 class By(StrEnum):
@@ -43,177 +46,205 @@ class Runner(StrEnum):
     local = "local"
 
 
+_WIDTH = 20  # cells of the longest bar
+_NUMBERS = {
+    "messages", "bytes", "atMost", "smallest", "largest", "copies", "firstPhysicalOffset", "lastPhysicalOffset",
+    "topics", "connections", "queues", "stored", "lag", "queueId", "queueOffset", "physicalOffset", "retries",
+}  # fmt: skip
+_WIDE = ("topic", "group", "keys", "chain")
+
 RunnerOption = Annotated[
     Runner,
     typer.Option("--runner", metavar="RUNNER", help="spark; local: this process; auto: this one for up to 96 MiB."),
 ]
 
 
-def _run(name: str, store: str, output: Output, *, runner: Runner, **options: Any) -> int:
-    from rmqtool.cli.tables.run_report import run_report
+@dataclass(frozen=True)
+class How:
+    """How a report is made and shown."""
 
-    return run_report(name, store, output=output.value, runner=runner.value, **options)
+    limit: LimitOption = None
+    runner: RunnerOption = Runner.auto
+    output: OutputOption = Output.text
+    broker_conf: BrokerConfOption = None
 
 
-@command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group, progress=True)
+PLAINLY = How()
+
+
+def _run(
+    name: str,
+    store: str,
+    how: How,
+    *,
+    topics: list[str] | None = None,
+    groups: list[str] | None = None,
+    times: Times = ANY_TIME,
+) -> int:
+    """A report's rows: 0, or 1 when damage was met, duplicates were found, or nothing that was asked for."""
+    from contextlib import closing
+
+    from rmqtool.analytics.source.read import Counters
+    from rmqtool.analytics.sql.native import is_small, native_rows
+    from rmqtool.analytics.sql.ready import READY
+    from rmqtool.cli.framework.choice import no_match
+    from rmqtool.cli.render.output import Column
+    from rmqtool.cli.render.times import parse_time
+    from rmqtool.cli.tables.asked import plain_row, request, say
+
+    ready = READY[name]
+    asked = request(
+        store,
+        how.broker_conf,
+        topics or (),
+        tier="messages" in ready.columns,
+        topic=",".join(topics) if topics else None,
+        since=str(parse_time(times.since)) if times.since else None,
+        until=str(parse_time(times.until)) if times.until else None,
+    )
+    shape = _Shape(name, how.output, topics, groups, how.limit)
+    if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
+        counters = Counters()
+        found = native_rows(name, asked, counters)
+        every = (plain_row(row.items(), how.output) for row in found)
+        columns = [Column(each, right=each in _NUMBERS, wide=each in _WIDE) for each in ready.names]
+        count = shape.write(every, list(ready.names), columns)
+        code = say(counters)
+    else:
+        from rmqtool.analytics.sql.query import answer
+        from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
+
+        with spark_process(), answer(asked, ready.sql) as answered, closing(rows_of(answered, how.output)) as rows:
+            count = shape.write(rows, answered.columns, columns_of(answered, _WIDE))
+            code = say(answered.counters)
+    if name.startswith("duplicates"):
+        return 1 if count else code
+    return no_match(count, code, topic=topics, group=groups, since=times.since, until=times.until)
+
+
+class _Shape(NamedTuple):
+    """How the rows of a report are shown."""
+
+    name: str
+    output: str
+    topics: list[str] | None
+    groups: list[str] | None
+    limit: int | None
+
+    def write(self, every: Generator[dict[str, Any], None, None], names: list[str], columns: "list[Column]") -> int:
+        """Write those that were asked for; their number."""
+        from rmqtool.analytics.sql.ready import READY
+        from rmqtool.cli.framework.choice import limited, matches
+        from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
+
+        rows: Iterable[dict[str, Any]] = (
+            row for row in every if matches(row.get("topic"), self.topics) and matches(row.get("group"), self.groups)
+        )
+        rows = limited(iter(rows), self.limit, every)
+        bar = READY[self.name].bar
+        if self.output in PEOPLE and bar is not None:
+            rows = _drawn(list(rows), bar)
+            columns.append(Column("bar"))
+        return write_all(writer(self.output, names, columns), rows)
+
+
+def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
+    most = max((row[name] for row in rows), default=0)
+    for row in rows:
+        cells = round(_WIDTH * row[name] / most) if most else 0
+        yield {**row, "bar": "█" * max(cells, row[name] > 0)}
+
+
+@command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)
 def traffic(
     store: StoresDir,
     by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages and bytes by topic and hour or minute (UTC)."""
     name = "traffic" if by is Bucket.hour else "traffic-by-minute"
-    return _run(
-        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
-    )
+    return _run(name, store, how, topics=topic, times=times)
 
 
-@command("sizes", "rmqtool report sizes store --topic Orders", _in_group, progress=True)
+@command("report sizes", "rmqtool report sizes store --topic Orders", progress=True)
 def sizes(
     store: StoresDir,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages by topic and stored size.
 
     A size class ends at atMost bytes and begins above half of that.
     """
-    return _run(
-        "sizes",
-        store,
-        output,
-        topics=topic,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("sizes", store, how, topics=topic, times=times)
 
 
-@command("duplicates", "rmqtool report duplicates store --by key", _in_group, progress=True)
+@command("report duplicates", "rmqtool report duplicates store --by key", progress=True)
 def duplicates(
     store: StoresDir,
     by: Annotated[
         By, typer.Option("--by", metavar="FIELD", help="id, the client's unique id, or key, the application's.")
     ] = By.id,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """List what a topic has more than once.
 
     Retries, delayed and half messages are copies by design and do not count. Exit code 1: there are duplicates.
     """
     name = f"duplicates-by-{by.value}"
-    return _run(
-        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
-    )
+    return _run(name, store, how, topics=topic, times=times)
 
 
-@command("producers", "rmqtool report producers store", _in_group, progress=True)
+@command("report producers", "rmqtool report producers store", progress=True)
 def producers(
     store: StoresDir,
     topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Count messages by the host that sent them."""
-    return _run(
-        "producers",
-        store,
-        output,
-        topics=topic,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("producers", store, how, topics=topic, times=times)
 
 
-@command("lag", "rmqtool report lag store --group billing", _in_group, progress=True)
+@command("report lag", "rmqtool report lag store --group billing", progress=True)
 def lag(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    how: How = PLAINLY,
 ) -> int:
     """Show how far consumer groups are behind, by topic."""
-    return _run("lag", store, output, topics=topic, groups=groups, limit=limit, runner=runner, broker_conf=broker_conf)
+    return _run("lag", store, how, topics=topic, groups=groups)
 
 
-@command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group, progress=True)
+@command("report unconsumed", "rmqtool report unconsumed store --group billing --limit 20", progress=True)
 def unconsumed(
     store: StoresDir,
     topic: TopicOption = None,
     groups: GroupOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """List messages that were sent and not consumed.
 
     Lists each message that lies beyond a group's offset, for each such group, and without a group where none has an
     offset in the queue.
     """
-    return _run(
-        "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit, runner=runner,
-        broker_conf=broker_conf,
-    )  # fmt: skip
+    return _run("unconsumed", store, how, topics=topic, groups=groups, times=times)
 
 
-@command(
-    "retries",
-    "rmqtool report retries store --group billing",
-    _in_group,
-    short="Follow messages that a group failed to consume.",
-    progress=True,
-)
+@command("report retries", "rmqtool report retries store --group billing", progress=True)
 def retries(
     store: StoresDir,
     groups: GroupOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    runner: RunnerOption = Runner.auto,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    times: Times = ANY_TIME,
+    how: How = PLAINLY,
 ) -> int:
     """Follow messages that a group failed to consume, through retries to the dead letters."""
-    return _run(
-        "retries",
-        store,
-        output,
-        groups=groups,
-        since=since,
-        until=until,
-        limit=limit,
-        runner=runner,
-        broker_conf=broker_conf,
-    )
+    return _run("retries", store, how, groups=groups, times=times)

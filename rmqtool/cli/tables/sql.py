@@ -1,11 +1,13 @@
 """The command ``sql``: Spark SQL over stores."""
 
+import os
 from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption
+from rmqtool.errors import Refused
 
 StoresDir = Annotated[
     str,
@@ -30,7 +32,30 @@ def sql(
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
     machine output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.
     """
-    from rmqtool.cli.tables.asked import request
-    from rmqtool.cli.tables.run_sql import run_sql
+    from contextlib import closing
 
-    return run_sql(request(store, broker_conf), query, to=to, overwrite=overwrite, output=output.value)
+    from rmqtool.analytics.sql.query import answer
+    from rmqtool.cli.render.output import write_all, writer
+    from rmqtool.cli.tables.asked import request, say
+    from rmqtool.cli.tables.spark import columns_of, rows_of, spark_process
+
+    asked = request(store, broker_conf)
+    if to is not None:
+        _may_write(to, overwrite=overwrite)
+    with spark_process(), answer(asked, query) as found:
+        if to is not None:
+            found.write_parquet(to)
+        else:
+            with closing(rows_of(found, output)) as rows:
+                write_all(writer(output, found.columns, columns_of(found)), rows)
+        return say(found.counters)
+
+
+def _may_write(path: str, *, overwrite: bool) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise Refused(f"{folder}: no such directory")
+    if os.path.isdir(path):
+        raise Refused(f"{path}: is a directory")
+    if os.path.exists(path) and not overwrite:
+        raise Refused(f"{path}: exists; give --overwrite to replace it")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Output, OutputOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import Output, OutputOption
 
 
 @command("warm-up", "rmqtool warm-up")
@@ -24,7 +24,8 @@ def warm_up(
     from rmqtool.analytics.dump.report import camel
     from rmqtool.analytics.spark.archive import remove_archives
     from rmqtool.analytics.spark.warm_up import warm_up as make
-    from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.render.output import Column, write_all, write_object, writer
+    from rmqtool.cli.render.text import note
 
     if remove:
         for path in remove_archives():

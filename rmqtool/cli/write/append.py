@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
 
 
 @command("append", "rmqtool append newstore messages.ndjson --keep-times", progress=True)

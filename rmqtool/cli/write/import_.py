@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
 @command("import", "rmqtool import newstore messages/", progress=True)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
 
 
 @command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'", progress=True)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rmqtool.cli.shell.ending import Ending
-from rmqtool.cli.shell.output import PEOPLE, Column, note, writer
-from rmqtool.cli.shell.releases import chosen_release
+from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.opening import chosen_release
+from rmqtool.cli.render.output import PEOPLE, Column, writer
+from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage

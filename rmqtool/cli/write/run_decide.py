@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from rmqtool.cli.shell.output import dump_json, note
+from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decide, Decision

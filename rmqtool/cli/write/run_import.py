@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any
 
 from formats.config.files import Topics
-from rmqtool.cli.shell.ending import Ending, Stopped
-from rmqtool.cli.shell.output import note
-from rmqtool.cli.shell.releases import chosen_release
+from rmqtool.cli.framework.ending import Ending, Stopped
+from rmqtool.cli.framework.opening import chosen_release
+from rmqtool.cli.render.text import note
 from rmqtool.cli.write.run_append import Lines, Tally
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import Stage, stage

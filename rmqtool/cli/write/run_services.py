@@ -4,15 +4,15 @@ import os
 import select
 import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.cli.shell.output import confirm, note
-from rmqtool.cli.shell.show_rows import Warnings, write_rows
-from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.framework.planning import Consent, carry_out
+from rmqtool.cli.render.rows import Warnings, write_rows
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_decide import Command, decider
-from rmqtool.errors import BadValue, Refused
+from rmqtool.errors import BadValue
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
@@ -77,7 +77,7 @@ class _Spoken(Warnings):
         return 1 if self._seen else 0
 
 
-def _open(path: str, broker_conf: str | None, command: str) -> Store:
+def _open_store(path: str, broker_conf: str | None, command: str) -> Store:
     store = Store(path, write=True, broker_conf=broker_conf, mend=True, command=command)
     for text in store.warnings:
         note(f"warning: {text}")
@@ -95,7 +95,7 @@ def run_loop(
     warn, ending = _Spoken(), Ending()
     decide = decider(transactions, ending.readable, lambda: ending.asked)
     end = parse_time(until) if until not in (None, "delivered") and until is not None else None
-    with ending.watched(), _open(path, broker_conf, "run") as store:
+    with ending.watched(), _open_store(path, broker_conf, "run") as store:
         loop = RunLoop(store, warn, decide)
         try:
             report = loop.run(
@@ -114,7 +114,7 @@ def run_loop(
         *(name for name in ("rolled", "recalled") if getattr(report, name)),
         "nextTimestamp",
     ]
-    write_rows(output, RunReport, [report], names)
+    write_rows(output, RunReport, [report], names, spare=("delivered",))
     return warn.tell()
 
 
@@ -125,39 +125,50 @@ def run_requeue(
     broker_conf: str | None,
     *,
     target: str,
-    dry_run: bool,
-    yes: bool,
+    consent: Consent,
     output: str,
 ) -> int:
     """Give dead letters back; 1 where a dry run found some, or where one was refused or none was found."""
     if target not in TARGETS:
         raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
-    if not dry_run and not yes and not sys.stdin.isatty():
-        raise Refused("dlq requeue writes: give --yes to do it, or --dry-run to look only")
-    names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
-    warn = Warnings()
-    if dry_run or not yes:
-        from rmqtool.cli.look.run_query import need_messages, open_store
+    consent.need("dlq requeue")
+    warn, ending = Warnings(), Ending()
+
+    def plan() -> list[Requeued]:
+        from rmqtool.cli.framework.opening import need_messages, open_store
         from rmqtool.store.roles.table import heed
 
-        for text in heed(open_store(path, broker_conf), "dlq requeue") if dry_run else ():
+        for text in heed(open_store(path, broker_conf), "dlq requeue") if consent.dry_run else ():
             note(f"warning: {text}")
-        plan = [row for row, _message in Requeue(need_messages(path, broker_conf), group, ids, target, warn).plan()]
-        count = sum(row.state == "to-do" for row in plan)
-        if dry_run or not count:
-            write_rows(output, Requeued, plan, names, wide=("keys", "reason"))
-            return _told(plan, group) or warn.tell() or (1 if count else 0)
-        note(f"{count} dead letters of {group} go to {', '.join(sorted({str(r.targetTopic) for r in plan}))}")
-        if not confirm("Do this?"):
-            raise Refused("not confirmed: nothing was changed")
-    ending = Ending()
-    with ending.watched(), _open(path, broker_conf, "dlq requeue") as store:
-        done = list(requeue(store, group, ids, target, warn, lambda: ending.asked))
-    write_rows(output, Requeued, done, names, wide=("keys", "reason"))
+        return [row for row, _message in Requeue(need_messages(path, broker_conf), group, ids, target, warn).plan()]
+
+    def show(rows: list[Requeued]) -> None:
+        topics = ", ".join(sorted({str(row.targetTopic) for row in rows}))
+        note(f"{_open(rows)} dead letters of {group} go to {topics}")
+
+    def do(_plan: list[Requeued] | None) -> list[Requeued]:
+        with ending.watched(), _open_store(path, broker_conf, "dlq requeue") as store:
+            return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
+
+    rows, done = carry_out(
+        consent,
+        plan=plan,
+        settled=lambda rows: not _open(rows),
+        show=show,
+        question=lambda _rows: "Do this?",
+        do=do,
+    )
+    names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
+    write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
     if ending.asked:
         note("told to end before all was done: the next run goes on here")
         return 128 + ending.signal
-    return _told(done, group) or warn.tell() or (1 if any(row.state == "refused" for row in done) else 0)
+    open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
+    return _told(rows, group) or warn.tell() or (1 if open_or_refused else 0)
+
+
+def _open(rows: list[Requeued]) -> int:
+    return sum(row.state == "to-do" for row in rows)
 
 
 def _told(rows: list[Requeued], group: str) -> int:

@@ -6,9 +6,9 @@ Source: acl.plain.PlainPermissionManager, srvutil.AclFileWatchService (4.9.8).
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from formats.errors import FormatError
 from formats.remoting.codes import ResponseCode
@@ -19,14 +19,17 @@ from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.signing import ACCESS_KEY, is_signed_by
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import Matches, address_of, pattern
-from rmqtool.server.access.files import AccessFile, Account, Owner, Perm
-from rmqtool.server.access.rights import Rights
-from rmqtool.server.broker.known.answers import Failed
+from rmqtool.server.access.files import AccessFile, Account, Owner
+from rmqtool.server.access.rights import GROUP_PREFIX, Perm
+from rmqtool.server.broker.context.answers import Failed
 from rmqtool.store.disk.durable import replace_file
 
 log = logging.getLogger(__name__)
 
 LOOK = 1.0  # s between two looks whether a file has changed
+
+FindNeeds: TypeAlias = Callable[[], Mapping[str, Perm] | None]
+"""What a request needs, by topic or group's retry topic; None where only an administrator may ask."""
 
 
 @dataclass
@@ -51,9 +54,9 @@ class AccessControl:
         UnreadableStore: one cannot be read.
     """
 
-    def __init__(self, path: str, rights: Rights, clock: Callable[[], int]) -> None:
+    def __init__(self, path: str, clock: Callable[[], int]) -> None:
         self.path = os.path.abspath(path)
-        self._rights, self._clock = rights, clock
+        self._clock = clock
         self._wrong = ""  # why the files could not be read last, until they can
         self._seen = self._look()
         self._known = self._load()
@@ -63,18 +66,21 @@ class AccessControl:
 
     # -- checking -----------------------------------------------------------------------------------------------------
 
-    def check(self, peer: str, request: Command) -> None:
+    def check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
         """Let a request of a peer HOST:PORT pass.
+
+        Args:
+            find_needs: asked of who has signed the request.
 
         Raises:
             Failed: it may not be carried out.
         """
         try:
-            self._check(peer, request)
+            self._check(peer, request, find_needs)
         except (FormatError, BadValue) as err:  # not even what it needs can be told
             raise _refused(str(err)) from None
 
-    def _check(self, peer: str, request: Command) -> None:
+    def _check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
         known, address = self._known, address_of(peer)
         if address is not None and any(matches(address) for matches in known.whites):
             return
@@ -88,7 +94,7 @@ class AccessControl:
             return
         if not is_signed_by(request, owner.account.secret_key):
             raise _refused(f"Check signature failed for accessKey={key}")
-        needed = self._rights.needed(request)
+        needed = find_needs()
         if needed is None:
             if not owner.account.admin:
                 words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
@@ -220,8 +226,8 @@ def _refused(words: str) -> Failed:
 
 
 def _shown(resource: str) -> str:
-    group = resource.startswith(files.GROUP_PREFIX)
-    return f"group:{resource.removeprefix(files.GROUP_PREFIX)}" if group else f"topic:{resource}"
+    group = resource.startswith(GROUP_PREFIX)
+    return f"group:{resource.removeprefix(GROUP_PREFIX)}" if group else f"topic:{resource}"
 
 
 def _dicts(content: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -7,15 +7,14 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntFlag
 from typing import Any
 
 import yaml
 
 from formats.remoting.shapes import DataVersion
-from formats.topics import RETRY_PREFIX
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.server.access.addresses import Matches, pattern
+from rmqtool.server.access.rights import GROUP_PREFIX, Perm
 from rmqtool.store.disk.segments import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
@@ -24,17 +23,6 @@ _MOST_FILES = 1000
 _DEEPEST = 10  # folders in one another
 _SHORTEST = 7  # characters of a key
 _WORDS = re.compile(r"[^=]+")
-
-GROUP_PREFIX = RETRY_PREFIX  # a group is known by its retry topic
-
-
-class Perm(IntFlag):
-    """What may be done with a topic or a group (acl.common.Permission)."""
-
-    DENY = 1
-    PUB = 4
-    SUB = 8
-
 
 _PERMS = {"PUB": Perm.PUB, "SUB": Perm.SUB, "PUB|SUB": Perm.PUB | Perm.SUB, "SUB|PUB": Perm.PUB | Perm.SUB}
 

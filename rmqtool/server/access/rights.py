@@ -1,4 +1,4 @@
-"""What a request needs: which rights on which topics and groups.
+"""What a request needs: which rights on which topics and groups; each function is the right of some requests.
 
 Brokers of 4.9 look at nine kinds of request and let everybody who signs do the rest. What these nine need is the same
 here; of the others, those that read, write or tell something of a topic or a group need a right on that, and all that
@@ -7,7 +7,8 @@ is left is for administrators.
 Source: acl.plain.PlainAccessValidator, acl.common.Permission (4.9.8).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from enum import IntFlag
 from typing import Any, TypeAlias
 
 from formats.message.ids import parse_offset_id
@@ -15,148 +16,148 @@ from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import pop as p
-from formats.remoting.codes import RequestCode as C
-from formats.remoting.frame import Command
-from rmqtool.server.access.files import GROUP_PREFIX, Perm
-from rmqtool.server.broker.known.answers import content_of, header_of, send_header
+from formats.remoting.typed import read_body
+from formats.topics import REPLY_SUFFIX, RETRY_PREFIX
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, Right
+
+GROUP_PREFIX = RETRY_PREFIX  # a group is known by its retry topic
+
+
+class Perm(IntFlag):
+    """What may be done with a topic or a group (acl.common.Permission)."""
+
+    DENY = 1
+    PUB = 4
+    SUB = 8
+
 
 Need: TypeAlias = tuple[str, Perm]
 """A topic, or a group's retry topic, and the rights of which one is needed."""
-TopicAt: TypeAlias = Callable[[int], str | None]
-"""The topic that the message at a physical offset is for; None where there is no message."""
 
-_PUB, _SUB, _ANY = Perm.PUB, Perm.SUB, Perm.PUB | Perm.SUB
-_SENT = {C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE}
-_REPLIED = {C.SEND_REPLY_MESSAGE, C.SEND_REPLY_MESSAGE_V2}
-_OLD = {C.SEND_MESSAGE, C.SEND_REPLY_MESSAGE}  # whose fields have their whole names
+
+def needs_of(right: Right, context: BrokerContext, call: Call[Any, Any]) -> dict[str, Perm]:
+    """What a call needs, by topic or group's retry topic."""
+    needs: dict[str, Perm] = {}
+    for resource, wanted in right(context, call):
+        perm = Perm(wanted)
+        if needs.get(resource, perm) != perm:  # as much as one of several asks for
+            perm = min(perm, needs[resource], key=lambda each: each.bit_count())
+        needs[resource] = perm
+    return needs
 
 
 def _group(name: str | None) -> list[Need]:
-    return [(GROUP_PREFIX + name, _SUB)] if name else []
+    return [(GROUP_PREFIX + name, Perm.SUB)] if name else []
 
 
-class Rights:
-    """What requests to one broker need.
+def _message(context: BrokerContext, physical_offset: int, perm: Perm) -> list[Need]:
+    topic = context.topic_at(physical_offset)
+    return [(topic, perm)] if topic else []
 
-    Args:
-        topic_at: of its store.
-        reply_topic: which everybody may send replies to.
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def read_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
+    """To read from the topic of the header."""
+    return [(call.header.topic, Perm.SUB)]
+
+
+def write_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
+    """To write to the topic of the header."""
+    return [(call.header.topic, Perm.PUB)]
+
+
+def use_topic(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
+    """To read from the topic of the header, or to write to it."""
+    return [(call.header.topic, Perm.PUB | Perm.SUB)]
+
+
+def read_message(context: BrokerContext, call: Call[h.Offset, None]) -> list[Need]:
+    """To read from the topic of one message."""
+    return _message(context, call.header.offset, Perm.SUB)
+
+
+def send(_context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
+    """To send; a consumer puts there what it could not consume.
+
+    Brokers of 4.9 look at a group that the consumer may choose.
     """
-
-    def __init__(self, topic_at: TopicAt, reply_topic: str) -> None:
-        self._topic_at, self._reply_topic = topic_at, reply_topic
-        self._by_code: dict[int, Callable[[Command], Iterable[Need]]] = {
-            **dict.fromkeys(_SENT, self._sent),
-            **dict.fromkeys(_REPLIED, self._replied),
-            **dict.fromkeys((C.PULL_MESSAGE, C.LITE_PULL_MESSAGE), _of(h.Pull)),
-            **dict.fromkeys((C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET), _of(h.GroupQueue)),
-            **dict.fromkeys((C.POP_MESSAGE, C.PEEK_MESSAGE, C.NOTIFICATION, C.POLLING_INFO), _of(h.GroupQueue)),
-            **dict.fromkeys((C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME), self._acknowledged),
-            C.BATCH_ACK_MESSAGE: self._acks,
-            C.QUERY_ASSIGNMENT: self._assignment,
-            **dict.fromkeys((C.GET_MAX_OFFSET, C.GET_MIN_OFFSET, C.GET_EARLIEST_MSG_STORETIME), self._queue),
-            C.SEARCH_OFFSET_BY_TIMESTAMP: self._queue,
-            **dict.fromkeys((C.GET_TOPIC_STATS_INFO, C.QUERY_TOPIC_CONSUME_BY_WHO), self._topic),
-            C.QUERY_MESSAGE: lambda request: [(header_of(h.Query, request).topic, _SUB)],
-            C.QUERY_CONSUME_QUEUE: lambda request: [(header_of(h.QueryConsumeQueue, request).topic, _SUB)],
-            C.VIEW_MESSAGE_BY_ID: lambda request: self._at(header_of(h.Offset, request).offset, _SUB),
-            C.HEART_BEAT: self._heartbeat,
-            C.UNREGISTER_CLIENT: lambda request: _group(header_of(h.Unregister, request).consumer_group),
-            C.CHECK_CLIENT_CONFIG: lambda request: _group(content_of(b.CheckClient, request).group),
-            C.CONSUMER_SEND_MSG_BACK: self._given_back,
-            C.END_TRANSACTION: lambda request: self._at(header_of(h.EndTransaction, request).commit_log_offset, _PUB),
-            C.GET_PRODUCER_CONNECTION_LIST: lambda _request: [],  # groups of producers have no rights
-            **dict.fromkeys((C.GET_CONSUMER_LIST_BY_GROUP, C.GET_CONSUMER_CONNECTION_LIST), _of(h.Group)),
-            C.GET_CONSUME_STATS: _of(h.Group),
-            C.LOCK_BATCH_MQ: self._locked,
-            C.UNLOCK_BATCH_MQ: self._locked,
-            C.INVOKE_BROKER_TO_RESET_OFFSET: _of(h.ResetOffset),
-            C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _of(a.ConsumerStatus),
-            C.QUERY_CONSUME_TIME_SPAN: _of(a.TimeSpan),
-            C.QUERY_TOPICS_BY_CONSUMER: _of(a.OneGroup),
-            C.QUERY_SUBSCRIPTION_BY_CONSUMER: _of(a.GroupOfTopic),
-            C.GET_CONSUMER_RUNNING_INFO: _of(a.RunningInfo),
-            C.CONSUME_MESSAGE_DIRECTLY: self._consumed_directly,
-            C.RECALL_MESSAGE: lambda request: [(header_of(h.Recall, request).topic, _PUB)],
-        }
-
-    def needed(self, request: Command) -> dict[str, Perm] | None:
-        """By topic or group's retry topic; None where only an administrator may ask.
-
-        Raises:
-            BadText: a field is missing, or not of its type.
-        """
-        find = self._by_code.get(request.code)
-        if find is None:
-            return None
-        needs: dict[str, Perm] = {}
-        for resource, perm in find(request):
-            if needs.get(resource, perm) != perm:  # as much as one of several asks for
-                perm = min(perm, needs[resource], key=lambda each: each.bit_count())
-            needs[resource] = perm
-        return needs
-
-    def _at(self, offset: int, perm: Perm) -> list[Need]:
-        topic = self._topic_at(offset)
-        return [(topic, perm)] if topic else []
-
-    def _sent(self, request: Command) -> list[Need]:
-        topic = send_header(request, old=C.SEND_MESSAGE).topic
-        # a consumer puts there what it could not consume; brokers of 4.9 look at a group that it may choose
-        return [(topic, _SUB if topic.startswith(GROUP_PREFIX) else _PUB)]
-
-    def _replied(self, request: Command) -> list[Need]:
-        topic = send_header(request, old=C.SEND_REPLY_MESSAGE).topic
-        return [] if topic == self._reply_topic else [(topic, _PUB)]
-
-    def _topic(self, request: Command) -> list[Need]:
-        return [(header_of(h.Topic, request).topic, _ANY)]
-
-    def _queue(self, request: Command) -> list[Need]:
-        return [(header_of(h.Queue, request).topic, _ANY)]
-
-    def _heartbeat(self, request: Command) -> Iterable[Need]:
-        for consumer in content_of(b.HeartbeatData, request).consumer_data_set:
-            yield from _group(consumer.group_name)
-            yield from ((subscription.topic, _SUB) for subscription in consumer.subscription_data_set)
-
-    def _given_back(self, request: Command) -> list[Need]:
-        header = header_of(h.SendBack, request)
-        return _group(header.group) + self._at(header.offset, _SUB)
-
-    def _locked(self, request: Command) -> list[Need]:
-        body = content_of(b.LockRequest, request)
-        return _group(body.consumer_group) + [(queue.topic, _SUB) for queue in body.mq_set]
-
-    def _consumed_directly(self, request: Command) -> list[Need]:
-        header = header_of(a.ConsumeDirectly, request)
-        found = self._at(parse_offset_id(header.msg_id).physical_offset, _SUB) if header.msg_id else []
-        return _group(header.consumer_group) + found
-
-    def _acknowledged(self, request: Command) -> list[Need]:
-        header = header_of(h.GroupQueue, request)
-        own = GROUP_PREFIX + header.consumer_group
-        if header.topic.startswith((own + "_", own + "+")):  # where messages that a group has popped come again
-            return _group(header.consumer_group)
-        return [(header.topic, _SUB), *_group(header.consumer_group)]
-
-    def _assignment(self, request: Command) -> list[Need]:
-        body = content_of(b.AssignmentRequest, request)
-        return [(body.topic, _SUB), *_group(body.consumer_group)]
-
-    def _acks(self, request: Command) -> Iterable[Need]:
-        for ack in content_of(p.BatchAcks, request).acks if request.body else ():
-            yield ack.topic, _SUB
-            yield from _group(ack.consumer_group)
+    topic = call.header.topic
+    return [(topic, Perm.SUB if topic.startswith(GROUP_PREFIX) else Perm.PUB)]
 
 
-def _of(declared: type[Any]) -> Callable[[Command], list[Need]]:
-    """What is read of a group, and of a topic where the header names one."""
+def send_reply(context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
+    """To send a reply; everybody may to the topic that is for replies."""
+    topic = call.header.topic
+    return [] if topic == f"{context.settings.cluster}{REPLY_SUFFIX}" else [(topic, Perm.PUB)]
 
-    def needs(request: Command) -> list[Need]:
-        header = header_of(declared, request)
-        group = getattr(header, "consumer_group", None) or getattr(header, "group", None)
-        topic = getattr(header, "topic", None)
-        return ([(topic, _SUB)] if topic else []) + _group(group)
 
-    return needs
+def end_transaction(context: BrokerContext, call: Call[h.EndTransaction, None]) -> list[Need]:
+    """To write to the topic of a half message."""
+    return _message(context, call.header.commit_log_offset, Perm.PUB)
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def nothing(_context: BrokerContext, _call: Call[Any, Any]) -> list[Need]:
+    """Nothing but an account: groups of producers have no rights."""
+    return []
+
+
+def consume(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
+    """To read as the group of the header, and from its topic where it names one."""
+    header = call.header
+    group = getattr(header, "consumer_group", None) or getattr(header, "group", None)
+    topic = getattr(header, "topic", None)
+    return ([(topic, Perm.SUB)] if topic else []) + _group(group)
+
+
+def heartbeat(_context: BrokerContext, call: Call[None, b.HeartbeatData]) -> Iterable[Need]:
+    """To read as each group of a client, and from all that it subscribes to."""
+    for consumer in call.body.consumer_data_set:
+        yield from _group(consumer.group_name)
+        yield from ((subscription.topic, Perm.SUB) for subscription in consumer.subscription_data_set)
+
+
+def check_client(_context: BrokerContext, call: Call[None, b.CheckClient]) -> list[Need]:
+    """To read as the group of a client that asks whether its filter can be used."""
+    return _group(call.body.group)
+
+
+def send_back(context: BrokerContext, call: Call[h.SendBack, None]) -> list[Need]:
+    """To read as a group, and from the topic of the message."""
+    return _group(call.header.group) + _message(context, call.header.offset, Perm.SUB)
+
+
+def lock(_context: BrokerContext, call: Call[None, b.LockRequest]) -> list[Need]:
+    """To read as a group, and from the topics of the queues."""
+    return _group(call.body.consumer_group) + [(queue.topic, Perm.SUB) for queue in call.body.mq_set]
+
+
+def consume_directly(context: BrokerContext, call: Call[a.ConsumeDirectly, None]) -> list[Need]:
+    """To read as a group, and from the topic of the message that it is given."""
+    header = call.header
+    offset = parse_offset_id(header.msg_id).physical_offset if header.msg_id else None
+    return _group(header.consumer_group) + ([] if offset is None else _message(context, offset, Perm.SUB))
+
+
+def acknowledge(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
+    """To read as a group, and from the topic; that of messages that the group pops once more is its own."""
+    topic, group = call.header.topic, call.header.consumer_group
+    own = GROUP_PREFIX + group
+    return ([] if topic.startswith((own + "_", own + "+")) else [(topic, Perm.SUB)]) + _group(group)
+
+
+def batch_acknowledge(_context: BrokerContext, call: Call[None, bytes]) -> Iterable[Need]:
+    """To read as each group, and from each topic."""
+    for ack in read_body(p.BatchAcks, call.body).acks if call.body else ():
+        yield ack.topic, Perm.SUB
+        yield from _group(ack.consumer_group)
+
+
+def query_assignment(_context: BrokerContext, call: Call[None, b.AssignmentRequest]) -> list[Need]:
+    """To read as a group, and from the topic whose queues it asks for."""
+    return [(call.body.topic, Perm.SUB), *_group(call.body.consumer_group)]

@@ -11,26 +11,23 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from formats.message.properties import TAGS
-from formats.remoting import headers as h
-from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.topics import OFFSET_MOVED, REPLY_SUFFIX, SCHEDULE
+from formats.topics import SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.server.access.rights import Perm, needs_of
 from rmqtool.server.broker.admin.absent import Absent
 from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
 from rmqtool.server.broker.admin.status import Status
 from rmqtool.server.broker.admin.tables import Tables
-from rmqtool.server.broker.known.answers import Failed
-from rmqtool.server.broker.known.clients import Clients
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.counts import SAMPLE, Counts
-from rmqtool.server.broker.known.locks import QueueLocks
-from rmqtool.server.broker.known.settings import Settings
-from rmqtool.server.broker.known.troubles import Troubles
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.clients import Clients
+from rmqtool.server.broker.context.counts import SAMPLE
+from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
@@ -40,8 +37,9 @@ from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
-from rmqtool.server.broker.requests.transactions import Transactions
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.server.broker.requests.transactions import Transactions, ask_producer
+from rmqtool.server.broker.table import REQUESTS
+from rmqtool.server.dispatch.table import bind, refuse_unknown
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.popping import service as pop
 from rmqtool.services.popping.assigning import RequestModes
@@ -49,14 +47,11 @@ from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.drained_state import DrainedState, FollowedState
 from rmqtool.services.serving.following import Following
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.serving.reading import read_store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
-from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.lock import Disturbed
-from rmqtool.words import counted
 
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
@@ -70,18 +65,14 @@ _LOOK = 1.0
 _EXPIRE = 10.0
 _AFTER_AN_ERROR = 1.0
 
-Handle = Callable[[Connection, Command], Answer]
-
 
 class Broker:
     """A broker on a store.
 
     Args:
-        store: open for writing, unless ``state`` is that of a store that is only read. It is closed by whoever opened
-            it.
+        store: open for writing, unless ``state`` is that of a store that is only read. Whoever opened it closes it.
         state: the tables of a store that is only read; nothing is stored then. Those of one that is followed have it
             followed.
-        topics_changed: told when name servers must hear of it.
         random: chooses queues.
         accounts: the file that says who may do what, plain_acl.yml; None lets everybody do everything.
 
@@ -96,205 +87,113 @@ class Broker:
         settings: Settings,
         *,
         state: DrainedState | None = None,
-        topics_changed: Callable[[], None] = lambda: None,
         random: Random | None = None,
         accounts: str | None = None,
     ) -> None:
+        clients, throttled, random = Clients(), ThrottledLog(log), random or Random()
         self._services: RunLoop | None = None
-        tables: BrokerState
-        troubles = Troubles(log)
         if state is None:
-            self._services = RunLoop(store, troubles.warn, self._ask, check_at_once=False)
-            tables = self._services.state
-            tables.at_once = True
+            ask = partial(ask_producer, clients, settings.release)
+            self._services = services = RunLoop(store, throttled.warn, ask, check_at_once=False)
+            services.state.at_once = True
+            tables, halves = services.state, services.transactions
         else:
-            tables = state
-        self.core = core = Core(
-            settings=settings,
-            store=store,
-            state=tables,
-            reading=Following(store) if isinstance(state, FollowedState) else Reading(store),
-            clients=Clients(),
-            locks=QueueLocks(time.monotonic),
-            clock=tables.clock,
-            now=time.monotonic,
-            counts=Counts(),
-            troubles=troubles,
-            arrived=self._arrived,
-            topics_changed=topics_changed,
-        )
-        for topic in core.system_topics():
-            core.state.suppose_topic(topic)
-        if shown := core.topics_of_queues():
-            for topic in shown:
-                core.state.suppose_topic(topic)
-            log.warning(
-                "%s has no topics.json: %s served as the queues show; %s writes one",
-                store.layout.root, counted(len(shown), "topic is", "topics are"),
-                store.layout.command("rebuild", "config"),
-            )  # fmt: skip
-        random = random or Random()
-        back = SendBack(store, core.state, random)
-        services = self._services
-        halves = TransactionService(store, core.state, troubles.warn) if services is None else services.transactions
-        self._sending = Sending(core, back, halves, random)
-        self._pulling = Pulling(core, self._moved)
-        self._consuming = Consuming(core, back)
-        self._transactions = Transactions(core, halves)
-        self._positions = Positions(core)
-        self.status = Status(core)
-        lookups, replying = Lookups(core), Replying(core, self._sending)
-        self._version = settings.release.mq_version
-        self._access = None if accounts is None else _access_control(core, accounts)
-        self._handlers: dict[int, Handle] = {
-            C.SEND_MESSAGE: self._sending.handle,
-            C.SEND_MESSAGE_V2: self._sending.handle,
-            C.SEND_BATCH_MESSAGE: self._sending.handle,
-            C.SEND_REPLY_MESSAGE: replying.handle,
-            C.SEND_REPLY_MESSAGE_V2: replying.handle,
-            C.PULL_MESSAGE: self._pulling.handle,
-            C.LITE_PULL_MESSAGE: self._pulling.handle,
-            C.HEART_BEAT: self._consuming.heartbeat,
-            C.UNREGISTER_CLIENT: self._consuming.unregister,
-            C.CHECK_CLIENT_CONFIG: self._consuming.check_client,
-            C.GET_CONSUMER_LIST_BY_GROUP: self._consuming.members,
-            C.LOCK_BATCH_MQ: self._consuming.lock,
-            C.UNLOCK_BATCH_MQ: self._consuming.unlock,
-            C.CONSUMER_SEND_MSG_BACK: self._consuming.give_back,
-            C.END_TRANSACTION: self._transactions.end,
-            C.QUERY_CONSUMER_OFFSET: self._positions.consumer_offset,
-            C.UPDATE_CONSUMER_OFFSET: self._positions.commit,
-            C.GET_MAX_OFFSET: self._positions.highest,
-            C.GET_MIN_OFFSET: self._positions.lowest,
-            C.SEARCH_OFFSET_BY_TIMESTAMP: self._positions.by_time,
-            C.GET_EARLIEST_MSG_STORETIME: self._positions.earliest_time,
-            C.GET_ALL_CONSUMER_OFFSET: self._positions.all_offsets,
-            C.GET_ALL_DELAY_OFFSET: self._positions.delay_offsets,
-            C.QUERY_MESSAGE: lookups.by_key,
-            C.VIEW_MESSAGE_BY_ID: lookups.by_id,
-            C.QUERY_CONSUME_QUEUE: lookups.entries,
-            **Tables(core).handlers(),
-            **self.status.handlers(),
-            **Control(core, self._positions).handlers(),
-            **AccessRequests(core, self._access).handlers(),
-        }
+            tables, halves = state, TransactionService(store, state, throttled.warn)
+        reading = Following(store) if isinstance(state, FollowedState) else read_store(store)
+        self.context = context = BrokerContext(settings, store, tables, reading, clients, throttled)
+        context.suppose_topics()
+        context.arrivals.subscribe(self._look_at_delayed)
+        self._access = None if accounts is None else _access_control(accounts, context)
+        back = SendBack(store, tables, random)
+        self._sending, self._pulling = Sending(context, back, halves, random), Pulling(context)
+        self._consuming, positions = Consuming(context, back), Positions(context)
+        self.status = Status(context)
+        parts: list[object] = [
+            self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
+            Transactions(context, halves), Lookups(context), Tables(context), self.status,
+            Control(context, positions), AccessRequests(context, self._access),
+        ]  # fmt: skip
         self._pop: pop.PopService | None = None
-        self._pops = Pops(core, None)
-        if core.release.is_5:
-            self._handlers |= self._popping(random) | Recalling(core).handlers() | Absent(core).handlers()
+        self._pops: Pops | None = None
+        if context.release.is_5:
+            self._pops, answers = self._make_pops(random)
+            parts += [self._pops, answers, Recalling(context), Absent(context)]
+        self._handlers = bind(parts, context.release)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self.failure: Exception | None = None
 
-    def _popping(self, random: Random) -> dict[int, Handle]:
-        """The requests of POP, which 5.x has. From a store that is only read nothing is popped: clients pull."""
-        core = self.core
+    def _make_pops(self, random: Random) -> tuple[Pops, PopAnswers]:
+        """The handlers of POP, which 5.x has. From a store that is only read nothing is popped: clients pull."""
+        context = self.context
         if self._services is None:
-            settings = PopSettings.of(core.store.layout.conf)
-            answers = PopAnswers(core, None, RequestModes(core.state, settings, pull_only=True), settings)
-            return self._pops.handlers() | answers.handlers()
+            settings = PopSettings.of(context.store.layout.conf)
+            modes = RequestModes(context.state, settings, pull_only=True)
+            return Pops(context, None), PopAnswers(context, None, modes, settings)
         broker = pop.Broker(
-            name=core.settings.name,
-            cluster=core.settings.cluster,
-            address=core.settings.address,
-            arrived=core.arrived,
-            freed=lambda *place: self._pops.freed(*place),
-            topic_made=lambda: core.topics_changed(),
-            in_time=self._timer_in_time,
+            name=context.settings.name,
+            cluster=context.settings.cluster,
+            address=context.settings.address,
+            arrived=context.arrivals.publish,
+            freed=context.freed_queues.publish,
+            topic_made=context.topic_changes.publish,
+            in_time=self._services.is_timer_in_time,
         )
         self._pop = made = pop.PopService(
-            core.store, core.reading, core.state, broker, core.troubles.warn, resets=core.resets, random=random
-        )
-        self._pops = Pops(core, made.popping)
-        answers = PopAnswers(core, made.finishing, made.modes, made.settings)
-        return self._pops.handlers() | answers.handlers()
-
-    def _timer_in_time(self) -> bool:
-        """Whether the timer has delivered all that is due."""
-        timer = None if self._services is None else self._services.timer
-        if timer is None or timer.stuck:
-            return timer is None
-        return (due := timer.next_time) is None or due > self.core.clock()
+            context.store, context.reading, context.state, broker, context.log.warn,
+            resets=context.resets, random=random,
+        )  # fmt: skip
+        return Pops(context, made.popping), PopAnswers(context, made.finishing, made.modes, made.settings)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def handle(self, connection: Connection, request: Command) -> Answer:
         """Answer one request."""
-        if self._access is not None:
-            try:
-                self._access.check(connection.peer, request)
-            except Failed as err:
-                refused = err.answer(request)
-                refused.version = self._version
-                return refused
         handler = self._handlers.get(request.code)
-        if handler is None:
-            words = f" request type {request.code} not supported"
-            response: Answer = request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)
-        else:
-            try:
-                response = handler(connection, request)
-            except Failed as err:
-                response = err.answer(request)
-            except (OSError, RmqError) as err:
-                response = self._unable(request, err)
+        try:
+            if self._access is not None:
+                self._access.check(connection.peer, request, partial(self._find_needs, connection, request))
+            response = refuse_unknown(request) if handler is None else handler(connection, request)
+        except Failed as err:
+            response = err.answer(request)
+        except (OSError, RmqError) as err:
+            response = self._failure_of(request, err)
         if response is None:
             return None
         if isinstance(response, Command):
-            response.version = self._version
+            response.version = self.context.release.mq_version
             return response
-        return self._later(request, response)
+        return self._await_answer(request, response)
 
-    async def _later(self, request: Command, response: Awaitable[Command | None]) -> Command | None:
+    def _find_needs(self, connection: Connection, request: Command) -> dict[str, Perm] | None:
+        row = REQUESTS.get(request.code)
+        if row is None or row.right is None:
+            return None
+        return needs_of(row.right, self.context, row.read(connection, request))
+
+    async def _await_answer(self, request: Command, response: Awaitable[Command | None]) -> Command | None:
         try:
-            found = await response
+            answer = await response
         except Failed as err:
-            found = err.answer(request)
+            answer = err.answer(request)
         except (OSError, RmqError) as err:
-            found = self._unable(request, err)
-        if found is not None:
-            found.version = self._version
-        return found
+            answer = self._failure_of(request, err)
+        if answer is not None:
+            answer.version = self.context.release.mq_version
+        return answer
 
-    def _unable(self, request: Command, error: OSError | RmqError) -> Command:
-        """The answer to a request that met an error of the store."""
+    def _failure_of(self, request: Command, error: OSError | RmqError) -> Command:
+        """The answer to a request that ended in an error of the store."""
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
-        return self.core.failed(f"request {request.code} cannot be carried out", error, code).answer(request)
+        return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
     def ended(self, connection: Connection) -> None:
         """A connection has ended."""
         self._consuming.ended(connection)
 
-    def _arrived(self, topic: str, queue_id: int) -> None:
+    def _look_at_delayed(self, topic: str, _queue_id: int) -> None:
         if topic == SCHEDULE and self._services is not None:
             self._services.look_again()
-        self._pulling.arrived(topic, queue_id)
-        self._pops.arrived(topic, queue_id)
-
-    def _ask(self, asked: CheckRequest) -> Decision:
-        return self._transactions.ask(asked)
-
-    def _moved(self, header: h.Pull, offset: int) -> None:
-        """A consumer has asked for what is not there: a broker writes that down."""
-        core = self.core
-        if self._services is None:
-            return
-        body = (
-            f'{{"consumerGroup":"{header.consumer_group}","messageQueue":{{"brokerName":"{core.settings.name}",'
-            f'"queueId":{header.queue_id},"topic":"{header.topic}"}},"offsetNew":{offset},'
-            f'"offsetRequest":{header.queue_offset}}}'
-        )
-        message = Message(
-            topic=OFFSET_MOVED,
-            body=body.encode(),
-            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
-            born_host=core.settings.address,
-            store_host=core.settings.address,
-        )
-        try:
-            core.store.append(message)
-        except (OSError, RmqError) as err:
-            core.troubles.error(f"that an offset has moved cannot be written down: {err}")
 
     # -- services -----------------------------------------------------------------------------------------------------
 
@@ -310,53 +209,56 @@ class Broker:
         well = True
         while not self._ended.is_set():
             await asyncio.sleep(_TICK if well else _AFTER_AN_ERROR)
-            well = self._does(self._step) & self._does(self._persist) & self._does(self._follow)
+            well = self._run(self._step) & self._run(self._persist) & self._run(self._follow)
             now = time.monotonic()
             if (end := self._end()) != stored or now >= look_at:
                 stored, look_at = end, now + _LOOK
-                for job in (self._follow_tables, self._bring_back, self._pulling.look, self._pops.look):
-                    well &= self._does(job)
-            well &= self._does(self._pops.expire)
+                for job in (self._follow_tables, self._bring_back, self._pulling.look):
+                    well &= self._run(job)
+                if self._pops is not None:
+                    well &= self._run(self._pops.look)
+            if self._pops is not None:
+                well &= self._run(self._pops.expire)
             if now >= flush_at:
                 flush_at = now + _FLUSH
-                well &= self._does(self._flush)
+                well &= self._run(self._flush)
             if now >= expire_at:
                 expire_at = now + _EXPIRE
-                well &= self._does(self._consuming.expire)
+                well &= self._run(self._consuming.expire)
             if now >= sample_at:
                 sample_at = now + SAMPLE
-                well &= self._does(partial(self.core.counts.sample, now))
+                well &= self._run(partial(self.context.counts.sample, now))
 
-    def _does(self, job: Callable[[], object]) -> bool:
-        """Whether a job went well. Where it did not, the others are done all the same: what is stored becomes durable
-        whatever cannot be delivered."""
+    def _run(self, job: Callable[[], object]) -> bool:
+        """Do one job; return whether it went well.
+
+        The others are done in any case: messages become durable although some cannot be delivered.
+        """
         try:
             job()
         except Exception as found:
             err = found
             if isinstance(found, Disturbed) and self._services is not None:
-                err = self.core.store.live.disturbed(found)  # a table was to be written, and the log says the rest
-            self.core.troubles.error(
-                f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}"
-            )
-            if isinstance(err, Disturbed) or (self._services is not None and self.core.store.live.broken):
+                err = self.context.store.live.disturbed(found)  # a table was to be written, and the log says the rest
+            self.context.log.error(f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
+            if isinstance(err, Disturbed) or (self._services is not None and self.context.store.live.broken):
                 self.failure = self.failure or err
                 self._ended.set()
             return False
         return True
 
     def _follow(self) -> None:
-        """See what another broker has stored meanwhile."""
-        if isinstance(reading := self.core.reading, Following):
+        """Answer pulls for what another broker has stored meanwhile."""
+        if isinstance(reading := self.context.reading, Following):
             for topic, queue_id in reading.look().grown:
-                self._pulling.arrived(topic, queue_id)
+                self._pulling.wake(topic, queue_id)
 
     def _follow_tables(self) -> None:
-        if isinstance(state := self.core.state, FollowedState) and state.look():
-            self.core.topics_changed()
+        if isinstance(state := self.context.state, FollowedState) and state.look():
+            self.context.topic_changes.publish()
 
     def _end(self) -> int:
-        return self.core.reading.end
+        return self.context.reading.end
 
     def _step(self) -> None:
         """What is due, for as long as requests may wait."""
@@ -378,9 +280,9 @@ class Broker:
     def _flush(self) -> None:
         """Make durable what was stored, or where groups are."""
         if self._services is None:
-            self.core.state.persist()
+            self.context.state.persist()
             return
-        self.core.store.live.flush_beside()
+        self.context.store.live.flush_beside()
 
     async def wait(self) -> None:
         """Until this broker cannot go on; :attr:`failure` says why."""
@@ -395,13 +297,12 @@ class Broker:
         if self.failure is None and self._services is not None:
             self._services.finish()
         elif self.failure is None:
-            self.core.state.persist()
+            self.context.state.persist()
         elif not isinstance(self.failure, Disturbed):
-            self.core.state.persist_what_is_stored()
+            self.context.state.persist_what_is_stored()
 
 
-def _access_control(core: Core, accounts: str) -> "AccessControl":
+def _access_control(accounts: str, context: BrokerContext) -> "AccessControl":
     from rmqtool.server.access.control import AccessControl  # loads PyYAML
-    from rmqtool.server.access.rights import Rights
 
-    return AccessControl(accounts, Rights(core.topic_at, f"{core.settings.cluster}{REPLY_SUFFIX}"), core.clock)
+    return AccessControl(accounts, context.clock)

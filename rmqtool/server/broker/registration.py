@@ -20,8 +20,8 @@ from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
-from rmqtool.server.broker.known.answers import wire_topic
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import wire_topic
+from rmqtool.server.broker.context.broker_context import BrokerContext
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ class Registration:
         tls: for connections to them; None for plain ones.
     """
 
-    def __init__(self, core: Core, servers: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext, servers: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
+        self._context = context
         self._servers = [_Server(server, self._request, tls) for server in servers]
         self._tasks: list[asyncio.Task[None]] = []
 
-    def changed(self) -> None:
-        """Topics have changed: name servers are to hear of it at once."""
+    def announce(self) -> None:
+        """Tell the name servers at once that topics have changed."""
         for server in self._servers:
             server.wanted.set()
 
@@ -76,7 +76,7 @@ class Registration:
 
     async def stop(self) -> None:
         """Tell all of them that this broker ends."""
-        settings = self._core.settings
+        settings = self._context.settings
         header = n.Broker(
             broker_name=settings.name,
             broker_addr=settings.address,
@@ -90,9 +90,9 @@ class Registration:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _request(self) -> Command:
-        settings, state = self._core.settings, self._core.state
+        settings, state = self._context.settings, self._context.state
         topics = {name: wire_topic(config, settings.release) for name, config in state.topics.items()}
-        for config in self._core.system_topics():
+        for config in self._context.system_topics():
             topics.setdefault(config.topic_name or "", wire_topic(config, settings.release))
         if not settings.permission & 2:
             for topic in topics.values():

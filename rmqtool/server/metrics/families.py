@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.server.broker.broker import Broker
-from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.context import counts
 from rmqtool.server.metrics.figures import Figures, GroupFigures, paced
 
 _BROKER = ("cluster", "brokerIP", "broker")
@@ -68,8 +68,8 @@ class Families:
     """The metrics of one broker."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker, self._core = broker, broker.core
-        self._figures = Figures(broker.core)
+        self._broker, self._context = broker, broker.context
+        self._figures = Figures(broker.context)
 
     async def snapshot(self) -> Snapshot:
         """All of this moment, gathered in slices between which requests are served."""
@@ -78,14 +78,14 @@ class Families:
         )
 
     async def _of_broker(self) -> list[GaugeMetricFamily]:
-        core, settings = self._core, self._core.settings
+        context, settings = self._context, self._context.settings
         names = (settings.cluster, settings.address, settings.name)
         table = self._broker.status.runtime_table()
         about = (table["brokerVersionDesc"], table["bootTimestamp"], table["brokerVersion"])
         labels = (settings.cluster, settings.address, "", *about)
 
         def rate(name: str) -> list[Sample]:
-            return [(names, core.counts.rate(name, settings.cluster))]
+            return [(names, context.counts.rate(name, settings.cluster))]
 
         async def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
             return await _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
@@ -96,7 +96,7 @@ class Families:
         ]
         found += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
         try:
-            disk = os.statvfs(core.store.layout.commit_log_paths[0])
+            disk = os.statvfs(context.store.layout.commit_log_paths[0])
         except OSError:
             return found
         total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
@@ -105,7 +105,7 @@ class Families:
         return found
 
     async def _of_topics(self) -> list[GaugeMetricFamily]:
-        settings = self._core.settings
+        settings = self._context.settings
         where = (settings.cluster, settings.name)
         plain, retry, dead = [], [], []
         put: list[Sample] = []
@@ -131,7 +131,7 @@ class Families:
         ]
 
     async def _of_groups(self) -> list[GaugeMetricFamily]:
-        settings = self._core.settings
+        settings = self._context.settings
         diff: list[Sample] = []
         retry_diff: list[Sample] = []
         known: list[tuple[tuple[str, ...], GroupFigures]] = []
@@ -170,7 +170,7 @@ class Families:
         ]  # fmt: skip
 
     async def _of_clients(self) -> list[GaugeMetricFamily]:
-        clients, settings = self._core.clients, self._core.settings
+        clients, settings = self._context.clients, self._context.settings
         consumers: list[Sample] = []
         for name, group in clients.consumers.items():
             members = list(group.clients.values())

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from formats.topics import DLQ_PREFIX
 from rmqtool.errors import RmqError
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.broker_context import BrokerContext
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ async def paced(items: Iterable[T]) -> AsyncIterator[T]:
 class Figures:
     """Figures of one broker. Queues that cannot be read are left out and told once."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._told: set[str] = set()
 
     def _tell(self, topic: str, err: Exception) -> None:
@@ -83,28 +83,28 @@ class Figures:
 
     async def topics(self) -> list[TopicFigures]:
         """All topics, by name."""
-        core, found = self._core, []
-        async for name, config in paced(sorted(core.state.topics.items())):
+        context, found = self._context, []
+        async for name, config in paced(sorted(context.state.topics.items())):
             newest = 0
             try:
                 queues = range(max(config.write_queue_nums, config.read_queue_nums))
                 async for queue in paced(queues):
-                    newest += max(core.reading.max_offset(name, queue), 0)
+                    newest += max(context.reading.max_offset(name, queue), 0)
             except (OSError, RmqError) as err:
                 self._tell(name, err)
                 continue
-            put = core.counts.rate(counts.TOPIC_PUT, name)
-            found.append(TopicFigures(name, newest, put, core.counts.rate(counts.TOPIC_PUT_SIZE, name)))
+            put = context.counts.rate(counts.TOPIC_PUT, name)
+            found.append(TopicFigures(name, newest, put, context.counts.rate(counts.TOPIC_PUT_SIZE, name)))
         return found
 
     async def groups(self) -> list[GroupFigures]:
         """All groups in the topics that they read or have offsets in, but for dead letters."""
-        core, found = self._core, []
-        pairs = {(topic, group) for topic, group, _queue in core.state.offsets}
-        for group, online in core.clients.consumers.items():
+        context, found = self._context, []
+        pairs = {(topic, group) for topic, group, _queue in context.state.offsets}
+        for group, online in context.clients.consumers.items():
             pairs |= {(topic, group) for topic in online.subscriptions}
         async for topic, group in paced(sorted(pairs)):
-            config = core.state.topic(topic)
+            config = context.state.topic(topic)
             if config is not None and not topic.startswith(DLQ_PREFIX):
                 try:
                     found.append(await self._group(topic, group, config.read_queue_nums))
@@ -113,19 +113,19 @@ class Figures:
         return found
 
     async def _group(self, topic: str, group: str, queues: int) -> GroupFigures:
-        core, reading, now = self._core, self._core.reading, self._core.clock()
-        online = core.clients.consumers.get(group)
+        context, reading, now = self._context, self._context.reading, self._context.clock()
+        online = context.clients.consumers.get(group)
         consumed = behind = late = 0
         async for queue in paced(range(queues)):
             high = max(reading.max_offset(topic, queue), 0)
-            offset = max(core.state.offset(topic, group, queue) or 0, 0)
+            offset = max(context.state.offset(topic, group, queue) or 0, 0)
             consumed += offset
             behind += max(high - offset, 0)  # an offset beyond the end of a queue that was cut takes none of another's
             if offset < high:
                 stored = reading.store_time(topic, queue, max(offset, reading.min_offset(topic, queue)))
                 late = max(late, now - stored if stored > 0 else 0)
         key = f"{topic}@{group}"
-        back = core.counts.stats(counts.SENT_BACK, key)
+        back = context.counts.stats(counts.SENT_BACK, key)
         return GroupFigures(
             group=group,
             topic=topic,
@@ -134,7 +134,7 @@ class Figures:
             consumed=consumed,
             behind=behind,
             late=late,
-            got=core.counts.rate(counts.GROUP_GET, key),
-            got_bytes=core.counts.rate(counts.GROUP_GET_SIZE, key),
+            got=context.counts.rate(counts.GROUP_GET, key),
+            got_bytes=context.counts.rate(counts.GROUP_GET_SIZE, key),
             sent_back=int(back.stats_minute.sum) if back is not None else 0,
         )

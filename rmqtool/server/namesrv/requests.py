@@ -4,7 +4,6 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 from formats.errors import BadText
 from formats.remoting import bodies as b
@@ -15,9 +14,11 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.headers import Topic
 from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, to_fields
+from formats.remoting.typed import Declared, body_of, read_body
 from rmqtool.errors import Refused
 from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.rules.releases import NEWEST
+from rmqtool.server.dispatch.table import Call, bind, collect, handles, refuse_unknown
 from rmqtool.server.namesrv.brokers import Address
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS, KeyValues
 from rmqtool.server.namesrv.routes import RouteTable
@@ -25,7 +26,6 @@ from rmqtool.server.namesrv.settings import FIXED, Settings
 from rmqtool.server.namesrv.topics import Unit
 
 log = logging.getLogger(__name__)
-T = TypeVar("T", bound=Declared)
 
 _SMALL = 64 * 1024  # bytes of a registration that is read at once; larger ones are read beside
 _LARGEST = 1024 * 1024  # bytes of any other body
@@ -56,32 +56,7 @@ class Requests:
         self.fixed: dict[str, str] = {}
         self._clock = clock
         self._registering = asyncio.Lock()
-        self._answers: dict[int, Callable[[Connection, Command], Answer]] = {
-            C.PUT_KV_CONFIG: self._put_key_value,
-            C.GET_KV_CONFIG: self._get_key_value,
-            C.DELETE_KV_CONFIG: self._delete_key_value,
-            C.GET_KVLIST_BY_NAMESPACE: self._get_namespace,
-            C.REGISTER_BROKER: self._register,
-            C.UNREGISTER_BROKER: self._unregister,
-            C.QUERY_DATA_VERSION: self._query_version,
-            C.BROKER_HEARTBEAT: self._heartbeat,
-            C.GET_BROKER_MEMBER_GROUP: self._members,
-            C.GET_ROUTEINFO_BY_TOPIC: self._route,
-            C.GET_BROKER_CLUSTER_INFO: lambda _, r: _body(r, self.routes.cluster_info()),
-            C.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
-            C.ADD_WRITE_PERM_OF_BROKER: self._add,
-            C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
-            C.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
-            C.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda _, r: _body(r, self.routes.system_topics()),
-            C.GET_UNIT_TOPIC_LIST: self._unit_topics,
-            C.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_topics,
-            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_topics,
-            C.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-            C.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
-            C.UPDATE_NAMESRV_CONFIG: self._update_settings,
-            C.GET_NAMESRV_CONFIG: self._get_settings,
-            C.GET_CLIENT_CONFIG: self._get_settings_named,
-        }
+        self._handlers = bind([self], NEWEST)
 
     def handle(self, connection: Connection, request: Command) -> Answer:
         """The answer to a request, or what gives it later.
@@ -90,11 +65,13 @@ class Requests:
             FormatError: a header or body that is not what belongs to the request.
             Refused: what it asks for is not done.
         """
-        answer = self._answers.get(request.code)
-        if answer is None:
-            words = f" request type {request.code} not supported"
-            return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)
-        return answer(connection, request)
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            return refuse_unknown(request)
+        has_limit = request.code != C.REGISTER_BROKER and REQUESTS[request.code].body is not None
+        if has_limit and len(request.body) > _LARGEST:
+            raise Refused(f"a body of {len(request.body)} bytes; {_LARGEST} are allowed")
+        return handler(connection, request)
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended; brokers that have registered over it are gone."""
@@ -108,39 +85,33 @@ class Requests:
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
-    def _register(self, connection: Connection, request: Command) -> Answer:
-        who = from_fields(n.RegisterBroker, request.fields)
-        if who.body_crc32 and zlib.crc32(request.body) & 0x7FFFFFFF != who.body_crc32:
-            return request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    @handles(C.REGISTER_BROKER)
+    def register(self, call: Call[n.RegisterBroker, bytes]) -> Answer:
+        who = call.header
+        if who.body_crc32 and zlib.crc32(call.body) & 0x7FFFFFFF != who.body_crc32:
+            return call.request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         # those that take long are read beside, one at a time because they take memory too
-        if self._registering.locked() or _is_compressed(request, who) or len(request.body) > _SMALL:
-            return self._register_beside(connection, request, who)
-        return self._enter(connection, request, who, _registration(request, who))
+        if self._registering.locked() or _is_compressed(call) or len(call.body) > _SMALL:
+            return self._register_beside(call)
+        return self._enter(call, *_registration(call))
 
-    async def _register_beside(self, connection: Connection, request: Command, who: n.RegisterBroker) -> Command:
+    async def _register_beside(self, call: Call[n.RegisterBroker, bytes]) -> Command:
         async with self._registering:
-            read = await asyncio.to_thread(_registration, request, who)
-            return self._enter(connection, request, who, read)
+            return self._enter(call, *await asyncio.to_thread(_registration, call))
 
-    def _enter(
-        self,
-        connection: Connection,
-        request: Command,
-        who: n.RegisterBroker,
-        read: tuple[b.TopicTable, list[str] | None],
-    ) -> Command:
+    def _enter(self, call: Call[n.RegisterBroker, bytes], table: b.TopicTable, filters: list[str] | None) -> Command:
+        who, connection = call.header, call.connection
         if connection.closed:
             raise Refused("the broker's connection has ended")  # or it would stay until its time is over
         is_new = Address(who.cluster_name, who.broker_addr) not in self.routes.brokers.live
-        zone = (request.fields or {}).get(_ZONE_NAME)
-        table, filters = read
+        zone = (call.request.fields or {}).get(_ZONE_NAME)
         master = self.routes.register(who, table, filters, zone=zone, connection=connection, now=self._clock())
         if master is None:
             log.warning(
                 "broker %s with id %d registers from %s, but the one that is known has newer data, and stays",
                 _shown(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
             )  # fmt: skip
-            return _header(request, n.Registered())
+            return call.answer(n.Registered())
         if is_new:
             log.info(
                 "broker %s with id %d registers from %s",
@@ -148,179 +119,196 @@ class Requests:
             )  # fmt: skip
         orders = self.key_values.table.get(ORDER_TOPICS)
         if orders is None or not self.settings.return_order_topic_config_to_broker:
-            return _header(request, master)
-        return _header(request, master, body=body_of(b.KVTable(orders)))
+            return call.answer(master)
+        return call.answer(master, b.KVTable(orders))
 
-    def _unregister(self, connection: Connection, request: Command) -> Answer:
-        who = from_fields(n.Broker, request.fields)
+    @handles(C.UNREGISTER_BROKER)
+    def unregister(self, call: Call[n.Broker, None]) -> Command:
+        who = call.header
         self.routes.unregister(who.cluster_name, who.broker_addr, who.broker_name)
         log.info("broker %s unregisters", _shown(who.broker_name, who.broker_addr, who.cluster_name))
-        return request.response()
+        return call.request.response()
 
-    def _query_version(self, connection: Connection, request: Command) -> Answer:
-        who = from_fields(n.Broker, request.fields)
-        changed, known = self.routes.changed(who, _read(DataVersion, request), self._clock())
-        return _header(request, n.Changed(changed=changed), body=body_of(known) if known else b"")
+    @handles(C.QUERY_DATA_VERSION)
+    def query_version(self, call: Call[n.Broker, DataVersion]) -> Command:
+        who = call.header
+        changed, known = self.routes.changed(who, call.body, self._clock())
+        return call.answer(n.Changed(changed=changed), body_of(known) if known else b"")
 
-    def _heartbeat(self, connection: Connection, request: Command) -> Answer:
-        who = from_fields(n.Alive, request.fields)
+    @handles(C.BROKER_HEARTBEAT)
+    def take_heartbeat(self, call: Call[n.Alive, None]) -> Command:
+        who = call.header
         self.routes.heartbeat(who.cluster_name, who.broker_addr, self._clock())
-        return request.response()
+        return call.request.response()
 
-    def _members(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(n.Group, request.fields)
-        return _body(request, b.MemberGroupResponse(self.routes.members(asked.cluster_name, asked.broker_name)))
+    @handles(C.GET_BROKER_MEMBER_GROUP)
+    def list_members(self, call: Call[n.Group, None]) -> Command:
+        asked = call.header
+        return _body(call.request, b.MemberGroupResponse(self.routes.members(asked.cluster_name, asked.broker_name)))
 
-    def _register_topic(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(Topic, request.fields)
-        self.routes.register_topic(asked.topic, _read(b.TopicRouteData, request).queue_datas)
-        return request.response()
+    @handles(C.REGISTER_TOPIC_IN_NAMESRV)
+    def register_topic(self, call: Call[Topic, b.TopicRouteData]) -> Command:
+        asked = call.header
+        self.routes.register_topic(asked.topic, call.body.queue_datas)
+        return call.request.response()
+
+    @handles(C.GET_BROKER_CLUSTER_INFO)
+    def show_cluster(self, call: Call[None, None]) -> Command:
+        return _body(call.request, self.routes.cluster_info())
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def _route(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(Topic, request.fields)
-        fields = request.fields or {}
+    @handles(C.GET_ROUTEINFO_BY_TOPIC)
+    def find_route(self, call: Call[Topic, None]) -> Command:
+        asked = call.header
+        fields = call.request.fields or {}
         zone = fields.get(_ZONE_NAME, "").strip() if fields.get(_ZONE_MODE, "").lower() == "true" else None
         route = self.routes.route(asked.topic, acting_master=self.settings.support_acting_master, zone=zone)
         if route is None:
             words = f"No topic route info in name server for the topic: {asked.topic}\n{_FAQ}"
-            return request.response(ResponseCode.TOPIC_NOT_EXIST, words)
+            return call.request.response(ResponseCode.TOPIC_NOT_EXIST, words)
         if self.settings.order_message_enable:
             route.order_topic_conf = self.key_values.get(ORDER_TOPICS, asked.topic)
-        standard = request.version >= VERSION_4_9_4 or bool(asked.accept_standard_json_only)
-        return request.response(body=body_of(route, quote_numbers=standard))
+        standard = call.request.version >= VERSION_4_9_4 or bool(asked.accept_standard_json_only)
+        return call.request.response(body=body_of(route, quote_numbers=standard))
 
     # -- administrators -----------------------------------------------------------------------------------------------
 
-    def _wipe(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(n.BrokerName, request.fields)
+    @handles(C.WIPE_WRITE_PERM_OF_BROKER)
+    def wipe_write_permission(self, call: Call[n.BrokerName, None]) -> Command:
+        asked = call.header
         count = self.routes.wipe_write(asked.broker_name)
-        log.info("%s takes the write permission from %s", connection.peer, _shown(asked.broker_name))
-        return _header(request, n.Wiped(wipe_topic_count=count))
+        log.info("%s takes the write permission from %s", call.connection.peer, _shown(asked.broker_name))
+        return call.answer(n.Wiped(wipe_topic_count=count))
 
-    def _add(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(n.BrokerName, request.fields)
+    @handles(C.ADD_WRITE_PERM_OF_BROKER)
+    def add_write_permission(self, call: Call[n.BrokerName, None]) -> Command:
+        asked = call.header
         count = self.routes.add_write(asked.broker_name)
-        log.info("%s gives the write permission to %s", connection.peer, _shown(asked.broker_name))
-        return _header(request, n.Added(add_topic_count=count))
+        log.info("%s gives the write permission to %s", call.connection.peer, _shown(asked.broker_name))
+        return call.answer(n.Added(add_topic_count=count))
 
-    def _delete_topic(self, connection: Connection, request: Command) -> Answer:
-        asked = from_fields(Topic, request.fields)
+    @handles(C.DELETE_TOPIC_IN_NAMESRV)
+    def delete_topic(self, call: Call[Topic, None]) -> Command:
+        asked = call.header
         self.routes.delete_topic(asked.topic, asked.cluster_name)
-        log.info("%s deletes topic %s", connection.peer, _shown(asked.topic))
-        return request.response()
+        log.info("%s deletes topic %s", call.connection.peer, _shown(asked.topic))
+        return call.request.response()
 
-    def _all_topics(self, connection: Connection, request: Command) -> Answer:
+    @handles(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    def list_topics(self, call: Call[None, None]) -> Command:
         enabled = self.settings.enable_all_topic_list
-        return _body(request, self.routes.all_topics()) if enabled else _disabled(request)
+        return _body(call.request, self.routes.all_topics()) if enabled else _disabled(call.request)
 
-    def _cluster_topics(self, connection: Connection, request: Command) -> Answer:
-        cluster = from_fields(n.Cluster, request.fields).cluster
+    @handles(C.GET_TOPICS_BY_CLUSTER)
+    def list_topics_of_cluster(self, call: Call[n.Cluster, None]) -> Command:
+        cluster = call.header.cluster
         return (
-            _body(request, self.routes.cluster_topics(cluster))
+            _body(call.request, self.routes.cluster_topics(cluster))
             if self.settings.enable_topic_list
-            else _disabled(request)
+            else _disabled(call.request)
         )
 
-    def _unit_topics(self, connection: Connection, request: Command) -> Answer:
+    @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    def list_system_topics(self, call: Call[None, None]) -> Command:
+        return _body(call.request, self.routes.system_topics())
+
+    @handles(C.GET_UNIT_TOPIC_LIST, C.GET_HAS_UNIT_SUB_TOPIC_LIST, C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+    def list_unit_topics(self, call: Call[None, None]) -> Command:
         if not self.settings.enable_topic_list:
-            return _disabled(request)
+            return _disabled(call.request)
         wanted, unwanted = {
             C.GET_UNIT_TOPIC_LIST: (Unit.UNIT, Unit.NONE),
             C.GET_HAS_UNIT_SUB_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.NONE),
             C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.UNIT),
-        }[C(request.code)]
-        return _body(request, self.routes.unit_topics(wanted, unwanted))
+        }[C(call.request.code)]
+        return _body(call.request, self.routes.unit_topics(wanted, unwanted))
 
-    def _put_key_value(self, connection: Connection, request: Command) -> Answer:
-        entry = from_fields(n.KeyValue, request.fields)
+    @handles(C.PUT_KV_CONFIG)
+    def put_key_value(self, call: Call[n.KeyValue, None]) -> Command:
+        entry = call.header
         if entry.value is None:
             raise BadText(0, "KeyValue without value")
         self.key_values.put(entry.namespace, entry.key, entry.value)
-        return request.response()
+        return call.request.response()
 
-    def _get_key_value(self, connection: Connection, request: Command) -> Answer:
-        entry = from_fields(n.KeyValue, request.fields)
+    @handles(C.GET_KV_CONFIG)
+    def get_key_value(self, call: Call[n.KeyValue, None]) -> Command:
+        entry = call.header
         value = self.key_values.get(entry.namespace, entry.key)
         if value is not None:
-            return _header(request, n.KVValue(value=value))
+            return call.answer(n.KVValue(value=value))
         words = f"No config item, Namespace: {entry.namespace} Key: {entry.key}"
-        return request.response(ResponseCode.QUERY_NOT_FOUND, words, fields={})
+        return call.request.response(ResponseCode.QUERY_NOT_FOUND, words, fields={})
 
-    def _delete_key_value(self, connection: Connection, request: Command) -> Answer:
-        entry = from_fields(n.KeyValue, request.fields)
+    @handles(C.DELETE_KV_CONFIG)
+    def delete_key_value(self, call: Call[n.KeyValue, None]) -> Command:
+        entry = call.header
         self.key_values.delete(entry.namespace, entry.key)
-        return request.response()
+        return call.request.response()
 
-    def _get_namespace(self, connection: Connection, request: Command) -> Answer:
-        namespace = from_fields(n.Namespace, request.fields).namespace
+    @handles(C.GET_KVLIST_BY_NAMESPACE)
+    def get_namespace(self, call: Call[n.Namespace, None]) -> Command:
+        namespace = call.header.namespace
         table = self.key_values.table.get(namespace)
         if table is not None:
-            return _body(request, b.KVTable(table))
-        return request.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+            return _body(call.request, b.KVTable(table))
+        return call.request.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
 
-    def _update_settings(self, connection: Connection, request: Command) -> Answer:
-        text = _text(request)
+    @handles(C.UPDATE_NAMESRV_CONFIG)
+    def update_settings(self, call: Call[None, bytes]) -> Command:
+        text = _text(call.body)
         try:
             self.settings.update(text)
         except Refused as err:
-            return request.response(ResponseCode.NO_PERMISSION, str(err))
-        log.info("%s changes the settings", connection.peer)
-        return request.response()
+            return call.request.response(ResponseCode.NO_PERMISSION, str(err))
+        log.info("%s changes the settings", call.connection.peer)
+        return call.request.response()
 
-    def _get_settings(self, connection: Connection, request: Command) -> Answer:
-        return request.response(body=self.settings.text(self._fixed()).encode())
+    @handles(C.GET_NAMESRV_CONFIG)
+    def show_settings(self, call: Call[None, None]) -> Command:
+        return call.request.response(body=self.settings.text(self._fixed()).encode())
 
-    def _get_settings_named(self, connection: Connection, request: Command) -> Answer:
-        return request.response(body=self.settings.text(self._fixed(), _read(b.ConfigKeys, request).keys).encode())
+    @handles(C.GET_CLIENT_CONFIG)
+    def show_settings_named(self, call: Call[None, b.ConfigKeys]) -> Command:
+        return call.request.response(body=self.settings.text(self._fixed(), call.body.keys).encode())
 
     def _fixed(self) -> dict[str, str]:
         return {"configBlackList": ";".join(FIXED), **self.fixed}
 
 
-def _registration(request: Command, who: n.RegisterBroker) -> tuple[b.TopicTable, list[str] | None]:
+REQUESTS = collect(Requests)
+"""By request code."""
+
+
+def _registration(call: Call[n.RegisterBroker, bytes]) -> tuple[b.TopicTable, list[str] | None]:
     """Topics and filter servers of a registration.
 
     Raises:
         FormatError: the body does not hold what is declared.
     """
-    if not request.body:
+    version = call.request.version
+    if not call.body:
         return b.TopicTable(), []
-    if request.version < VERSION_3_0_11:
-        return read_body(b.TopicTable, request.body), None
-    if _is_compressed(request, who):
-        body = registration.read(request.body, mappings=request.version >= VERSION_5_0_0)
+    if version < VERSION_3_0_11:
+        return read_body(b.TopicTable, call.body), None
+    if _is_compressed(call):
+        body = registration.read(call.body, mappings=version >= VERSION_5_0_0)
     else:
-        body = read_body(b.RegisterBrokerBody, request.body)
+        body = read_body(b.RegisterBrokerBody, call.body)
     return body.topic_config_serialize_wrapper, body.filter_server_list
 
 
-def _is_compressed(request: Command, who: n.RegisterBroker) -> bool:
+def _is_compressed(call: Call[n.RegisterBroker, bytes]) -> bool:
     # brokers of 5.3.3 with compressedRegister send a compressed body and say that it is not
-    return who.compressed or request.body[:1] == _ZLIB
+    return call.header.compressed or call.body[:1] == _ZLIB
 
 
-def _read(declared: type[T], request: Command) -> T:
-    _check_size(request)
-    return read_body(declared, request.body)
-
-
-def _text(request: Command) -> str:
-    _check_size(request)
+def _text(body: bytes) -> str:
     try:
-        return request.body.decode()
+        return body.decode()
     except UnicodeDecodeError as err:
         raise BadText(err.start, "settings that are not UTF-8") from None
-
-
-def _check_size(request: Command) -> None:
-    if len(request.body) > _LARGEST:
-        raise Refused(f"a body of {len(request.body)} bytes; {_LARGEST} are allowed")
-
-
-def _header(request: Command, header: Declared, **more: Any) -> Command:
-    return request.response(fields=to_fields(header), **more)
 
 
 def _body(request: Command, body: Declared) -> Command:

@@ -310,7 +310,7 @@ class BrokerState:
         except (OSError, RmqError):
             pass
         try:
-            self.store.live.appender.writer.sync_written()
+            self.store.live.sync_log()
             self._write()
         except (OSError, RmqError) as err:
             self.warn(f"{self.layout.path('config')}: offsets could not be written: what was delivered since they were "

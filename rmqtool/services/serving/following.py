@@ -35,7 +35,7 @@ class _Followed(OpenQueue):
 
     def __init__(self, store: Store, topic: str, queue_id: int, path: str) -> None:
         self.stamp = stamp_of(path)
-        super().__init__(store, topic, queue_id, None)
+        super().__init__(store, topic, queue_id)
         self.shown = self.seen = super().recovered.end // UNIT
         self.last = self._at(self.shown - 1)
         self.newest = self.last
@@ -156,7 +156,7 @@ class Following(Reading):
         """Whether an entry's message is there, or was removed as too old."""
         return self.record(entry.physical_offset, entry.size) is not None or entry.physical_offset < self.log.min_offset
 
-    def _in_files(self, topic: str, queue_id: int) -> OpenQueue | None:
+    def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
         found = self._queues.get((topic, queue_id))
         if found is None and is_path_name(topic) and queue_id >= 0:
             found = self._open(topic, queue_id)

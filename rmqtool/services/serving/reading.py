@@ -35,26 +35,11 @@ _AGAIN = 1.0  # s until a dispatch that found no room is tried again
 
 
 class OpenQueue(ConsumeQueue):
-    """A queue whose files stay mapped, and whose end its writer tells."""
+    """A queue whose files stay mapped."""
 
-    def __init__(self, store: Store, topic: str, queue_id: int, end: Callable[[], int] | None) -> None:
+    def __init__(self, store: Store, topic: str, queue_id: int) -> None:
         super().__init__(store.layout, topic, queue_id)
-        self._told = end
         self._lowest: tuple[int, int] | None = None  # for which begin of the log, and the answer
-
-    @property
-    def recovered(self) -> QueueEnd:
-        return super().recovered if self._told is None else QueueEnd(self._told() * UNIT, NO_OFFSET)
-
-    @property
-    def max_offset(self) -> int:
-        return super().max_offset if self._told is None else self._told()
-
-    @property
-    def short(self) -> bool:
-        """Whether it has entries in files that were made since it was opened."""
-        files = self.segments.files
-        return self.max_offset * UNIT > (files[-1].end if files else 0)
 
     def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         if self._lowest is None or self._lowest[0] != min_physical_offset:
@@ -75,37 +60,40 @@ class OpenQueue(ConsumeQueue):
             start = upto
 
 
+class GrowingQueue(OpenQueue):
+    """A queue of a store that is open for writing, which says how far the queue goes."""
+
+    def __init__(self, store: Store, topic: str, queue_id: int) -> None:
+        super().__init__(store, topic, queue_id)
+        self._store = store
+
+    @property
+    def recovered(self) -> QueueEnd:
+        return QueueEnd(self.max_offset * UNIT, NO_OFFSET)
+
+    @property
+    def max_offset(self) -> int:
+        return self._store.live.queue_end(self.topic, self.queue_id)
+
+    @property
+    def has_new_files(self) -> bool:
+        """Whether it has entries in files that were made since it was opened."""
+        files = self.segments.files
+        return self.max_offset * UNIT > (files[-1].end if files else 0)
+
+
 class Reading:
-    """A store as its consumers see it.
+    """A store as its consumers see it: one that is only read, as it was when it was opened, until :meth:`refresh`."""
 
-    Args:
-        store: open for writing, or for reading only; what is read then is the store of this moment until
-            :meth:`refresh`.
-    """
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, release: Release | None = None) -> None:
         self.store = store
-        self.release = store.live.release if store.writable else release_of(store.layout)
+        self.release = release or release_of(store.layout)
         self._queues: dict[tuple[str, int], OpenQueue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
         self._log = CommitLog(store.layout)
         self._at_once = PullAtOnce()
         self._keys: tuple[int, KeyReader] | None = None
-        self._seen = -1
-        self._again = 0.0  # when a dispatch that found no room is tried again
-
-    def _fresh(self) -> None:
-        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone.
-
-        Where there is no room for entries, queues end before them.
-        """
-        if self.store.writable and self.store.live.end != self._seen and time.monotonic() >= self._again:
-            try:
-                self.store.dispatch()
-                self._seen = self.store.live.end
-            except NoRoom:
-                self._again = time.monotonic() + _AGAIN
 
     def refresh(self) -> None:
         """Look again at what lies on the disk: somebody else may have written or removed files."""
@@ -118,24 +106,18 @@ class Reading:
     @property
     def log(self) -> CommitLog:
         """The log, with all files that have messages."""
-        if self.store.writable:
-            files = self._log.segments.files
-            if not files or files[-1].end <= self.store.live.end - 1:
-                self._log = CommitLog(self.store.layout)
         return self._log
 
     @property
     def end(self) -> int:
         """Physical offset behind the newest message."""
-        if self.store.writable:
-            return self.store.live.end
         files = self._log.segments.files
         return files[-1].end if files else 0
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """A queue that has messages or had some, else None. One in RocksDB is as it was when it was first asked for."""
-        found = self._in_files(topic, queue_id) or self._of_batches(topic, queue_id)
-        if found is not None or self.store.writable:
+        found = self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
+        if found is not None:
             return found
         key = (topic, queue_id)
         if key not in self._rocks:
@@ -145,26 +127,18 @@ class Reading:
             self._rocks[key] = queue
         return self._rocks[key]
 
-    def _in_files(self, topic: str, queue_id: int) -> OpenQueue | None:
-        self._fresh()
-        key = (topic, queue_id)
-        found = self._queues.get(key)
-        if found is None or found.short:
-            if not is_path_name(topic) or queue_id < 0:
-                return None
-            if self.store.writable and found is None and not self._dispatched(topic, queue_id):
-                return None
-            told = (lambda: self._dispatched(topic, queue_id)) if self.store.writable else None
-            found = OpenQueue(self.store, topic, queue_id, told)
+    def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
+        """A queue in files of its own."""
+        found = self._queues.get((topic, queue_id))
+        if found is None and is_path_name(topic) and queue_id >= 0:
+            found = OpenQueue(self.store, topic, queue_id)
             if not found.segments.files:
                 return None
-            self._queues[key] = found
+            self._queues[topic, queue_id] = found
         return found
 
-    def _of_batches(self, topic: str, queue_id: int) -> BatchQueue | None:
+    def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         if not is_path_name(topic) or queue_id < 0:
-            return None
-        if self.store.writable and topic not in self.store.live.batch_topics:
             return None
         key, end = (topic, queue_id), self.end
         known, queue = self._batches.get(key, (-1, None))
@@ -175,15 +149,8 @@ class Reading:
             self._batches[key] = end, queue
         return queue
 
-    def _dispatched(self, topic: str, queue_id: int) -> int:
-        """Entries of a queue that is written; what was appended must have been dispatched."""
-        return self.store.live.queue_end(topic, queue_id)
-
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the next message; 0 for a queue that is not there."""
-        if self.store.writable:
-            self._fresh()
-            return self._dispatched(topic, queue_id)
         queue = self.queue(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -267,10 +234,75 @@ class Reading:
 
     def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
         """Messages with a key or unique id, through the index."""
-        self._fresh()
         if self._keys is None or self._keys[0] != self.end:
             self._keys = self.end, KeyReader(self.store.layout, lambda _text: None)
         return self._keys[1].query(topic, key, search)
+
+
+class LiveReading(Reading):
+    """As :class:`Reading`, of a store that is open for writing: all that was appended is seen."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, store.live.release)
+        self._seen = -1  # end of the log up to which all entries are in the queues
+        self._again = 0.0  # when a dispatch that found no room is tried again
+
+    def _dispatch(self) -> None:
+        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone.
+
+        Where there is no room for entries, queues end before them.
+        """
+        if self.store.live.end != self._seen and time.monotonic() >= self._again:
+            try:
+                self.store.dispatch()
+                self._seen = self.store.live.end
+            except NoRoom:
+                self._again = time.monotonic() + _AGAIN
+
+    @property
+    def log(self) -> CommitLog:
+        files = self._log.segments.files
+        if not files or files[-1].end <= self.store.live.end - 1:
+            self._log = CommitLog(self.store.layout)
+        return self._log
+
+    @property
+    def end(self) -> int:
+        return self.store.live.end
+
+    def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
+        return self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
+
+    def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
+        self._dispatch()
+        key = (topic, queue_id)
+        found = self._queues.get(key)
+        if found is None or (isinstance(found, GrowingQueue) and found.has_new_files):
+            if not is_path_name(topic) or queue_id < 0:
+                return None
+            if found is None and not self.store.live.queue_end(topic, queue_id):
+                return None
+            found = GrowingQueue(self.store, topic, queue_id)
+            if not found.segments.files:
+                return None
+            self._queues[key] = found
+        return found
+
+    def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
+        return super()._open_batch_queue(topic, queue_id) if topic in self.store.live.batch_topics else None
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        self._dispatch()
+        return self.store.live.queue_end(topic, queue_id)
+
+    def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
+        self._dispatch()
+        return super().by_key(topic, key, search)
+
+
+def read_store(store: Store) -> Reading:
+    """An open store as its consumers see it."""
+    return LiveReading(store) if store.writable else Reading(store)
 
 
 def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> memoryview | None:

@@ -90,7 +90,7 @@ class RunLoop:
 
     def _timer_service(self) -> TimerService | None:
         """The timer; None where a broker has none."""
-        rules = self.store.live.appender.rules.timer
+        rules = self.store.live.timer_rules
         if rules is not None and rules.enabled:
             return TimerService(self.store, self.warn)
         if any(queue.max_offset for queue in TopicQueues(self.store.layout).of(timer.TOPIC)):
@@ -100,6 +100,12 @@ class RunLoop:
     def look_again(self) -> None:
         """A delayed message has come."""
         self._deliver_at = self._latest if self._deliver_at is None else min(self._deliver_at, self._latest)
+
+    def is_timer_in_time(self) -> bool:
+        """Whether the timer has delivered all that is due."""
+        if self.timer is None or self.timer.stuck:
+            return self.timer is None
+        return (due := self.timer.next_time) is None or due > self._clock()
 
     def _time(self) -> int:
         """What the clock says. When it was set back, nothing waits for it to come there again."""

@@ -100,7 +100,7 @@ class TimerService:
 
     def _go_ahead(self, millis: int) -> None:
         self._ahead = millis
-        if (rules := self.store.live.appender.rules.timer) is not None:
+        if (rules := self.store.live.timer_rules) is not None:
             rules.ahead = millis
 
     def look_again(self) -> None:
@@ -164,7 +164,7 @@ class TimerService:
             self._timer.remove_expired(CommitLog(layout).min_offset)
             if self._timer.revised:
                 self._revise(self._timer)
-            if (rules := self.store.live.appender.rules.timer) is not None:
+            if (rules := self.store.live.timer_rules) is not None:
                 rules.count = self._timer.count
             behind = self._timer.write_time - now // self.precision * self.precision
             if behind > _JITTER * self.precision:

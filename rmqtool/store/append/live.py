@@ -179,6 +179,11 @@ class LiveStore:
         return self.appender.writer.position
 
     @property
+    def timer_rules(self) -> TimerRules | None:
+        """What may be delivered when; None for a release without a timer."""
+        return self.appender.rules.timer
+
+    @property
     def broken(self) -> bool:
         """Whether an error has ended all writing."""
         return self._broken
@@ -427,6 +432,10 @@ class LiveStore:
             self._fail(err)
             raise
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    def sync_log(self) -> None:
+        """Make durable what the system has of the log, also when it takes no more."""
+        self.appender.writer.sync_written()
 
     def flush_beside(self) -> None:
         """Begin what :meth:`flush` does, in another thread, while this one goes on; nothing where that still runs, or

@@ -10,7 +10,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from formats.errors import BadText, FormatError
-from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
+from formats.message.build import (
+    MAX_MESSAGE_SIZE,
+    MAX_PROPERTIES,
+    MAX_TOPIC,
+    PROPERTIES_LENGTH_SIZE,
+    TOPIC_LENGTH_SIZE,
+)
 from formats.message.inner import is_inner_batch, spans_of
 from formats.message.properties import (
     INNER_BASE,
@@ -22,6 +28,7 @@ from formats.message.properties import (
     build,
     parse,
 )
+from formats.message.read import HEADS
 from formats.primitives import (
     BORN_V6,
     INNER_BATCH,
@@ -125,8 +132,9 @@ class Ready(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the record, without what is put into its properties when its place is known."""
-        hosts = len(self.born_host[0]) + len(self.store_host[0]) - 8
-        return 91 + hosts + self.version - 1 + len(self.body) + len(self.topic) + len(self.properties)
+        head = HEADS[self.sys_flag & (BORN_V6 | STORE_V6)].size
+        lengths = TOPIC_LENGTH_SIZE[self.version] + PROPERTIES_LENGTH_SIZE
+        return head + lengths + len(self.topic) + len(self.body) + len(self.properties)
 
     @property
     def queued(self) -> bool:
@@ -167,70 +175,37 @@ class Rules:
             Illegal: the engine would refuse it, or take it and lose it, or a later start of either release would
                 stumble over it.
         """
-        topic, queue_id, body, properties = message.topic, message.queue_id, message.body, message.properties
-        check_topic(topic, self.release.record_version)
-        if topic in _WAITING and not message.was_stored:
+        check_topic(message.topic, self.release.record_version)
+        if message.topic in _WAITING and not message.was_stored:
             _check_waiting(message)
+        topic, queue_id, properties = message.topic, message.queue_id, message.properties
         light: tuple[str, ...] = ()
-        special = False
-        if isinstance(properties, bytes):
-            special = any(name in properties for name in _SPECIAL_BYTES)
-        elif properties:
-            special = not _SPECIAL.isdisjoint(properties)
-        if special:
-            named = message.property_map()
-            place = None
-            if not message.was_stored:
-                place = waiting_place(topic, queue_id, named, message.sys_flag, self.levels, self.timer)
-            if place and batch:
-                raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no delayed message")
-            if place:
-                if place[0] == timer.TOPIC and not body:
-                    text = "a timer message without a body: a broker drops it when its time has come"
-                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
-                topic, queue_id = place
-                properties = named
-            if self.light_queues and not batch:
-                light = self._light(named.get(MULTI_DISPATCH, ""))
-                if topic in light or SCHEDULE in light:
-                    text = f"{MULTI_DISPATCH}: neither the message's own topic nor {SCHEDULE} is a further queue"
-                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
-                if light and self.batch_topics & {topic, *light}:
-                    text = f"{MULTI_DISPATCH}: nothing goes into further queues from batch queues, or into those"
-                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        if _has_special(properties):
+            topic, queue_id, properties, light = self._direct(message, batch=batch)
         if batch and message.sys_flag & TRANSACTION_MASK:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no transactional message")
+            raise _illegal("a batch may have no transactional message")
         inner = self._inner_messages(topic, message)
         if inner:
-            named = parse(properties) if isinstance(properties, bytes) else properties
-            properties = {name: value for name, value in named.items() if name != INNER_BASE} | {INNER_NUM: str(inner)}
-        if message.tags is not None or message.keys is not None:
-            packed = self._packed(message, properties)
-        elif isinstance(properties, bytes):
-            packed = properties
-        elif not properties:
-            packed = b""
-        else:
-            packed = self._packed(message, properties)
-        longest = len(packed) + (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0)
-        longest += _BASE_SIZE if inner else 0
-        if longest > MAX_PROPERTIES:
-            text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
+            properties = _count_inner(properties, inner)
+        packed = self._pack(message, properties)
+        most = len(packed)  # bytes of the properties when the offsets are in them
+        if light or inner:
+            most += (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0) + (_BASE_SIZE if inner else 0)
+        if most > MAX_PROPERTIES:
+            text = f"properties of {most} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
         stored_topic = topic.encode()
         if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
-        if len(body) > self.max_message_size:
-            raise Illegal(
-                PutStatus.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {self.max_message_size}"
-            )
+            raise _illegal(reason)
+        if len(message.body) > self.max_message_size:
+            raise _illegal(f"body of {len(message.body)} bytes, the broker takes {self.max_message_size}")
         born, store = host_of(message.born_host), host_of(message.store_host or self.store_host)
         sys_flag = message.sys_flag & ~(BORN_V6 | STORE_V6)
         sys_flag |= (BORN_V6 if len(born[0]) == 16 else 0) | (STORE_V6 if len(store[0]) == 16 else 0)
-        made = Ready(
+        ready = Ready(
             stored_topic,
             queue_id,
-            body,
+            message.body,
             packed,
             message.flag,
             sys_flag,
@@ -243,35 +218,70 @@ class Rules:
             light,
             inner,
         )
-        _check_ranges(made)
-        if (size := made.size + longest - len(packed)) > self.room:
-            text = f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}"
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
-        return made
+        _check_ranges(ready)
+        if (size := ready.size + most - len(packed)) > self.room:
+            raise _illegal(f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}")
+        return ready
 
-    def _packed(self, message: Message, properties: dict[str, str] | bytes) -> bytes:
+    def _direct(self, message: Message, *, batch: bool) -> tuple[str, int, dict[str, str] | bytes, tuple[str, ...]]:
+        """(topic, queue id, properties, further queues) of a message whose properties say where it goes.
+
+        Raises:
+            Illegal: it may not go there.
+        """
+        topic, queue_id, properties = message.topic, message.queue_id, message.properties
+        named = message.property_map()
+        place = None
+        if not message.was_stored:
+            place = waiting_place(topic, queue_id, named, message.sys_flag, self.levels, self.timer)
+        if place is not None:
+            if batch:
+                raise _illegal("a batch may have no delayed message")
+            if place[0] == timer.TOPIC and not message.body:
+                raise _illegal("a timer message without a body: a broker drops it when its time has come")
+            (topic, queue_id), properties = place, named
+        light = self._light(topic, named.get(MULTI_DISPATCH, "")) if self.light_queues and not batch else ()
+        return topic, queue_id, properties, light
+
+    def _light(self, topic: str, names: str) -> tuple[str, ...]:
+        """Further queues of a message under a topic."""
+        queues = tuple(names.split(",")) if names else ()
+        for name in queues:
+            if not names_a_directory(name):
+                raise _illegal(f"queue name {name!r} cannot be a directory's name")
+        if topic in queues or SCHEDULE in queues:
+            raise _illegal(f"{MULTI_DISPATCH}: neither the message's own topic nor {SCHEDULE} is a further queue")
+        if queues and self.batch_topics & {topic, *queues}:
+            raise _illegal(f"{MULTI_DISPATCH}: nothing goes into further queues from batch queues, or into those")
+        return queues
+
+    def _pack(self, message: Message, properties: dict[str, str] | bytes) -> bytes:
+        """The stored properties, tags and keys with them."""
+        if message.tags is None and message.keys is None:
+            if isinstance(properties, bytes):
+                return properties
+            if not properties:
+                return b""
         named = parse(properties) if isinstance(properties, bytes) else properties
         if message.tags is not None or message.keys is not None:
-            named = dict(named)
-            for name, value in ((TAGS, message.tags), (KEYS, message.keys)):
-                if value is not None:
-                    named[name] = value
+            given = {TAGS: message.tags, KEYS: message.keys}
+            named = {**named, **{name: value for name, value in given.items() if value is not None}}
         try:
             packed = build(named, trailing_separator=self.release.trailing_separator)
         except UnicodeEncodeError as err:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"a property is no text: {err.reason}") from None
+            raise _illegal(f"a property is no text: {err.reason}") from None
         except BadText as err:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, err.reason) from None
+            raise _illegal(err.reason) from None
         except FormatError as err:
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, err.reason) from None
-        if packed.count(b"\x01") != len(named) and not (message.was_stored or message.from_store):
-            text = "the value of a property holds U+0001, which separates names from values"
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
-        if ("" in named or "" in named.values()) and not (message.was_stored or message.from_store):
+        if message.was_stored or message.from_store:
+            return packed
+        if packed.count(b"\x01") != len(named):
+            raise _illegal("the value of a property holds U+0001, which separates names from values")
+        if "" in named or "" in named.values():
             name = next(name for name, value in named.items() if not (name and value))
             lacks = f"property {name!r} has no value" if name else "a property has no name"
-            text = f"{lacks}: it would be stored, and nobody who reads the message would get it"
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+            raise _illegal(f"{lacks}: it would be stored, and nobody who reads the message would get it")
         return packed
 
     def _inner_messages(self, topic: str, message: Message) -> int:
@@ -281,30 +291,40 @@ class Rules:
         if not message.sys_flag & INNER_BATCH:
             if message.topic in self.batch_topics and INNER_NUM in message.property_map():
                 text = f"{INNER_NUM} is of inner batches alone, and the system flag does not say that this is one"
-                raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+                raise _illegal(text)
             return 0
         if topic not in self.batch_topics:
             if not is_inner_batch(message.sys_flag):
                 return 0  # nobody divides it
             text = f"topic {topic!r} takes no inner batch: topics.json does not give it batch consume queues"
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+            raise _illegal(text)
         if message.sys_flag & TRANSACTION_MASK:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "an inner batch may not be transactional")
+            raise _illegal("an inner batch may not be transactional")
         spans = spans_of(message.body, 0, len(message.body)) if is_inner_batch(message.sys_flag) else None
         count = sum(1 for _span in spans or ())
         if not 0 < count <= _MOST_INNER:
             text = (
                 f"an inner batch of {count} messages, 1 to {_MOST_INNER} fit" if count else "the body is no plain batch"
             )
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+            raise _illegal(text)
         return count
 
-    def _light(self, names: str) -> tuple[str, ...]:
-        queues = tuple(names.split(",")) if names else ()
-        for name in queues:
-            if not names_a_directory(name):
-                raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue name {name!r} cannot be a directory's name")
-        return queues
+
+def _illegal(reason: str) -> Illegal:
+    return Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
+
+
+def _has_special(properties: dict[str, str] | bytes) -> bool:
+    """Whether there may be properties that say where a message goes."""
+    if isinstance(properties, bytes):
+        return any(name in properties for name in _SPECIAL_BYTES)
+    return bool(properties) and not _SPECIAL.isdisjoint(properties)
+
+
+def _count_inner(properties: dict[str, str] | bytes, messages: int) -> dict[str, str]:
+    """Properties of an inner batch, with the number of its messages."""
+    named = parse(properties) if isinstance(properties, bytes) else properties
+    return {name: value for name, value in named.items() if name != INNER_BASE} | {INNER_NUM: str(messages)}
 
 
 def _check_waiting(message: Message) -> None:
@@ -317,7 +337,7 @@ def _check_waiting(message: Message) -> None:
         check_timer_message(message.property_map())
         return
     text = f"{SCHEDULE}: messages come into it by their property DELAY, under their own topic"
-    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+    raise _illegal(text)
 
 
 @lru_cache(maxsize=4096)
@@ -330,9 +350,9 @@ def host_of(text: str) -> tuple[bytes, int]:
     try:
         address, port = parse_host(text)
     except ValueError:
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{text!r} is not address:port") from None
+        raise _illegal(f"{text!r} is not address:port") from None
     if port not in _INT:
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{text!r}: no such port")
+        raise _illegal(f"{text!r}: no such port")
     return address, port
 
 
@@ -351,12 +371,12 @@ def check_topic(topic: str, version: int) -> None:
     try:
         size = len(topic.encode())
     except UnicodeEncodeError:
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, "topic is no text") from None
+        raise _illegal("topic is no text") from None
     most = MAX_TOPIC[version] if topic.startswith(RETRY_PREFIX) else MAX_TOPIC[1]
     if not 0 < size <= most:
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic of {size} bytes, 1 to {most} are taken")
+        raise _illegal(f"topic of {size} bytes, 1 to {most} are taken")
     if not names_a_directory(topic):
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a directory's name")
+        raise _illegal(f"topic {topic!r} cannot be a directory's name")
 
 
 def _check_ranges(ready: Ready) -> None:
@@ -373,10 +393,10 @@ def _check_ranges(ready: Ready) -> None:
     # which one it is, is nobody's question until one is wrong
     for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
         if getattr(ready, name) not in _INT:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {getattr(ready, name)} is no 32-bit number")
+            raise _illegal(f"{name} {getattr(ready, name)} is no 32-bit number")
     for name in ("born_timestamp", "store_timestamp", "prepared_transaction_offset"):
         value = getattr(ready, name)
         if value is not None and value not in _LONG:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {value} is no 64-bit number")
+            raise _illegal(f"{name} {value} is no 64-bit number")
     if ready.queue_id < 0:
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue id {ready.queue_id} is negative")
+        raise _illegal(f"queue id {ready.queue_id} is negative")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import some
 from tests.interop.differential.compacted import SEED, run_cases
 from tests.interop.engine import Engine
 
-CASES = int(os.environ.get("RMQTOOL_COMPACTION_CASES", "24"))
+CASES = int(os.environ.get("RMQTOOL_COMPACTION_CASES", some("12", "48")))
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.xdist_group("engine-timers")]
 
 

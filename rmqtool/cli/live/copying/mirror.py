@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
     AclOption,
     BrokerConfOption,
     EngineOption,
@@ -15,6 +14,7 @@ from rmqtool.cli.shell.options import (
     OutputOption,
     TlsOption,
 )
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 
 
 @command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow", progress=True)

@@ -4,25 +4,19 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption
-from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import (
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.options import (
+    ANY_MESSAGE,
     AclOption,
     BrokerConfOption,
     DryRunOption,
-    KeyOption,
     LimitOption,
-    OffsetOption,
+    MessageChoice,
     Output,
     OutputOption,
-    QueueOffsetOption,
-    QueueOption,
-    SinceOption,
-    TagOption,
     TlsOption,
-    TopicOption,
-    UntilOption,
 )
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 
 
 @command("replay", "rmqtool replay store --namesrv 127.0.0.1:9876 --topic Orders --since -1h --rate 500", progress=True)
@@ -31,14 +25,7 @@ def replay(
         str, typer.Argument(metavar="STORE", help="Store directory; or Parquet, NDJSON, or - for NDJSON on stdin.")
     ],
     namesrv: NamesrvOption = NAMESRV,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    offset: OffsetOption = None,
-    queue_offset: QueueOffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    messages: MessageChoice = ANY_MESSAGE,
     limit: LimitOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all to this topic.")] = None,
     rate: Annotated[
@@ -85,7 +72,7 @@ def replay(
 
     plan = ReplayPlan(
         source=store, namesrv=namesrv, to=to, rate=rate, batch=batch, limit=limit, journal=journal, group=group,
-        engine=engine, tls_config=tls_config, acl=acl, dry_run=dry_run, broker_conf=broker_conf, topics=topic,
-        queues=queue, tags=tag, keys=key, offset=offset, queue_offset=queue_offset, since=since, until=until,
+        engine=engine, tls_config=tls_config, acl=acl, dry_run=dry_run, broker_conf=broker_conf,
+        messages=messages,
     )  # fmt: skip
     return run(plan, output.value)

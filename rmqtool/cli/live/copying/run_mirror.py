@@ -11,11 +11,12 @@ from functools import partial
 from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Positions, key_of
+from rmqtool.cli.render.output import Column, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import Told, until_told
-from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.framework.choice import say_empty
+from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
-from rmqtool.cli.look.run_files import selection
-from rmqtool.cli.look.run_query import need_messages
+from rmqtool.cli.read.run_files import selection
+from rmqtool.cli.render.output import Column, write_all, writer
+from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import Told, until_told
-from rmqtool.cli.shell.choice import say_empty
-from rmqtool.cli.shell.ending import Ending
-from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
@@ -61,26 +63,18 @@ class ReplayPlan:
     acl: str | None = None
     dry_run: bool
     broker_conf: str | None
-    topics: list[str] | None
-    queues: list[int] | None
-    tags: list[str] | None
-    keys: list[str] | None
-    offset: str | None
-    queue_offset: str | None
-    since: str | None
-    until: str | None
+    messages: MessageChoice
 
     def subject(self) -> dict[str, Any]:
         """What a journal is for, as the command line has it."""
         source = "-" if self.source == "-" else os.path.realpath(self.source)
-        names = ("topics", "queues", "tags", "keys", "offset", "queue_offset", "since", "until", "to")
-        return {"source": source, **{name: getattr(self, name) for name in names}}
+        names = {"topic": "topics", "queue": "queues", "tag": "tags", "key": "keys"}
+        chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
+        return {"source": source, **chosen, "to": self.to}
 
     def chosen(self) -> Selection:
         """The selection."""
-        return selection(
-            self.topics, self.queues, self.tags, self.keys, self.offset, self.queue_offset, self.since, self.until
-        )
+        return selection(self.messages)
 
     def journal_path(self) -> str:
         """Where the journal is.

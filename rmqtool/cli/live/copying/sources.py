@@ -11,8 +11,8 @@ from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
-from rmqtool.cli.look.run_files import say_damage
-from rmqtool.cli.shell.output import note
+from rmqtool.cli.read.run_files import say_damage
+from rmqtool.cli.render.text import note
 from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.message import Message
 from rmqtool.contract import message_fields

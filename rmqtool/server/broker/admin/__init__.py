@@ -1,1 +1,1 @@
-"""The jobs of a broker that administrators and their tools ask for."""
+"""Requests of administrators and their tools."""

@@ -1,4 +1,4 @@
-"""What a broker of 5.x says of parts that this one does not have: a broker alone says the same of them.
+"""Requests of 5.x about parts that this broker does not have; a single real broker answers the same.
 
 There are no slaves and no controller; topics, groups and offsets are in files, not in RocksDB; there are no users and
 rules of ACL 2.0; and cold data is not held back, which takes ``coldDataFlowControlEnable``.
@@ -7,7 +7,6 @@ Source: broker.processor.AdminBrokerProcessor, broker.coldctr.ColdDataCgCtrServi
 """
 
 import logging
-from collections.abc import Callable
 
 from formats.config.properties import parse_properties
 from formats.message.read import java_int
@@ -15,15 +14,15 @@ from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer
-from rmqtool.server.broker.known.core import Core
+from rmqtool.rules.releases import V5_3
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.opened.broker_state import setting
 
 log = logging.getLogger(__name__)
 
-Handle = Callable[[Connection, Command], Command]
-_USERS = range(C.AUTH_CREATE_USER, C.AUTH_LIST_ACL + 1)
+_USERS = tuple(map(C, range(C.AUTH_CREATE_USER, C.AUTH_LIST_ACL + 1)))
 _BY_NAME = (C.AUTH_CREATE_USER, C.AUTH_UPDATE_USER, C.AUTH_GET_USER)
 _RULES = (C.AUTH_GET_ACL, C.AUTH_LIST_ACL)
 _NO_USERS = "An system error occurred, please try again later."
@@ -35,73 +34,68 @@ _MOST_GROUPS, _LONGEST = 10_000, 255  # whose thresholds are kept
 class Absent:
     """Requests about parts of 5.x that are not here."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._thresholds: dict[str, int] = {}  # bytes of cold data by group; nobody is held back by them
 
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        return {
-            C.GET_BROKER_HA_STATUS: self.slaves,
-            C.RESET_MASTER_FLUSH_OFFSET: self.nothing,
-            C.GET_BROKER_EPOCH_CACHE: self.epochs,
-            C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
-            C.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_rocksdb,
-            C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.set_thresholds,
-            C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.remove_threshold,
-            C.GET_COLD_DATA_FLOW_CTR_INFO: self.thresholds,
-            **dict.fromkeys(_USERS, self.no_users),
-        }
-
-    def slaves(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_HA_STATUS, since=V5_3)
+    def show_slaves(self, call: Call[None, None]) -> Command:
         """Request 907."""
-        return answer(request, body=a.HaStatus(master_commit_log_max_offset=self._core.reading.end))
+        return call.answer(body=a.HaStatus(master_commit_log_max_offset=self._context.reading.end))
 
-    def nothing(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.RESET_MASTER_FLUSH_OFFSET, since=V5_3)
+    def reset_flush_offset(self, call: Call[None, None]) -> Command:
         """Request 908: a master has no offset of another master."""
-        return answer(request)
+        return call.answer()
 
-    def epochs(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_EPOCH_CACHE, since=V5_3)
+    def list_epochs(self, call: Call[None, None]) -> Command:
         """Request 1007."""
         raise Failed(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
 
-    def check_rocksdb(self, connection: Connection, request: Command) -> Command:
-        """Request 354: a broker begins to compare, and tells its log what came of it."""
-        log.info("%s: queues are in files, not in RocksDB: there is nothing to compare", connection.peer)
-        return answer(request, body=a.RocksCheck(check_status=_IN_PROGRESS))
+    @handles(C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, since=V5_3)
+    def check_rocksdb(self, call: Call[None, None]) -> Command:
+        """Request 354: a broker begins to compare, and logs the outcome."""
+        log.info("%s: queues are in files, not in RocksDB: there is nothing to compare", call.connection.peer)
+        return call.answer(body=a.RocksCheck(check_status=_IN_PROGRESS))
 
-    def export_rocksdb(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.EXPORT_ROCKSDB_CONFIG_TO_JSON, since=V5_3)
+    def export_rocksdb(self, call: Call[None, None]) -> Command:
         """Request 355: the tables are in JSON files already."""
-        return answer(request, remark="export done.")
+        return call.answer(remark="export done.")
 
-    def no_users(self, _connection: Connection, request: Command) -> Command:
+    @handles(*_USERS, since=V5_3)
+    def refuse_users(self, call: Call[None, None]) -> Command:
         """Requests 3001 to 3010, of a broker that has no ``authenticationMetadataProvider``."""
-        if request.code in _BY_NAME and not ((request.fields or {}).get("username") or "").strip():
+        if call.request.code in _BY_NAME and not ((call.request.fields or {}).get("username") or "").strip():
             raise Failed(ResponseCode.INVALID_PARAMETER, "The username is blank")
-        raise Failed(ResponseCode.SYSTEM_ERROR, _NO_PROVIDER if request.code in _RULES else _NO_USERS)
+        raise Failed(ResponseCode.SYSTEM_ERROR, _NO_PROVIDER if call.request.code in _RULES else _NO_USERS)
 
     # -- cold data ----------------------------------------------------------------------------------------------------
 
-    def set_thresholds(self, connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, since=V5_3)
+    def set_thresholds(self, call: Call[None, bytes]) -> Command:
         """Request 2001."""
-        for group, text in parse_properties(request.body).items():
+        for group, text in parse_properties(call.body).items():
             number = java_int(text, 64)
             if number is not None and len(self._thresholds) < _MOST_GROUPS and len(group) <= _LONGEST:
                 self._thresholds[group] = number
-                log.info("%s: cold data of %s is counted nowhere, its threshold is kept", connection.peer, group)
-        return answer(request)
+                log.info("%s: cold data of %s is counted nowhere, its threshold is kept", call.connection.peer, group)
+        return call.answer()
 
-    def remove_threshold(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, since=V5_3)
+    def remove_threshold(self, call: Call[None, bytes]) -> Command:
         """Request 2002."""
-        self._thresholds.pop(request.body.decode("utf-8", "replace"), None)
-        return answer(request)
+        self._thresholds.pop(call.body.decode("utf-8", "replace"), None)
+        return call.answer()
 
-    def thresholds(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_COLD_DATA_FLOW_CTR_INFO, since=V5_3)
+    def list_thresholds(self, call: Call[None, None]) -> Command:
         """Request 2003."""
-        conf = self._core.store.layout.conf
+        conf = self._context.store.layout.conf
         body = a.ColdData(
             config_table=dict(self._thresholds),
             cg_cold_read_threshold=setting(conf, "cgColdReadThreshold", 3 << 20),
             global_cold_read_threshold=setting(conf, "globalColdReadThreshold", 100 << 20),
         )
-        return answer(request, body=body)
+        return call.answer(body=body)

@@ -1,6 +1,5 @@
 """The accounts of a broker, for tools of 4.9 (broker.processor.AdminBrokerProcessor, 4.9.8)."""
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from formats.remoting import admin as a
@@ -11,14 +10,13 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.remoting.typed import to_json
 from rmqtool.errors import BadValue, RmqError
-from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
 
-Handle = Callable[[Connection, Command], Awaitable[Command]]
 _UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9, where 5.x has other meanings
 
 
@@ -29,22 +27,13 @@ class AccessRequests:
         access: None where every request passes; then these are refused.
     """
 
-    def __init__(self, core: Core, access: "AccessControl | None") -> None:
-        self._core, self._access = core, access
-
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        return {
-            C.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
-            C.DELETE_ACL_CONFIG: self.delete,
-            C.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.set_whites,
-        }
+    def __init__(self, context: BrokerContext, access: "AccessControl | None") -> None:
+        self._context, self._access = context, access
 
     def _control(self, code: int, *, writes: bool = True) -> "AccessControl":
         if self._access is None:
             raise Failed(code, "aclEnable is false: there is no access control")
-        if writes and self._core.settings.read_only:
+        if writes and self._context.settings.read_only:
             raise Failed(code, "the store is only read, and so are its accounts")
         return self._access
 
@@ -52,14 +41,15 @@ class AccessRequests:
         """The answer to a change that was not made."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
-        return self._core.failed("accounts cannot be changed", error, code)
+        return self._context.failure("accounts cannot be changed", error, code)
 
-    async def update(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_AND_CREATE_ACL_CONFIG)
+    async def update(self, call: Call[a.AccessAccount, None]) -> Command:
         """Request 50."""
         from rmqtool.server.access.files import Account
 
         control = self._control(_UPDATE_FAILED)
-        header = header_of(a.AccessAccount, request)
+        header = call.header
         account = Account(
             access_key=header.access_key,
             secret_key=header.secret_key or "",
@@ -74,12 +64,13 @@ class AccessRequests:
             await control.update(account)
         except (OSError, RmqError) as err:
             raise self._failed(err, _UPDATE_FAILED) from None
-        return answer(request)
+        return call.answer()
 
-    async def delete(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.DELETE_ACL_CONFIG)
+    async def delete(self, call: Call[a.AccessKey, None]) -> Command:
         """Request 51."""
         control = self._control(_DELETE_FAILED)
-        key = header_of(a.AccessKey, request).access_key
+        key = call.header.access_key
         try:
             found = await control.delete(key)
         except (OSError, RmqError) as err:
@@ -87,12 +78,13 @@ class AccessRequests:
         if not found:
             words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
             raise Failed(_DELETE_FAILED, words)
-        return answer(request)
+        return call.answer()
 
-    async def set_whites(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
+    async def set_whites(self, call: Call[a.WhiteAddresses, None]) -> Command:
         """Request 53."""
         control = self._control(_WHITES_FAILED)
-        header = header_of(a.WhiteAddresses, request)
+        header = call.header
         patterns = [each for each in header.global_white_addrs.split(",") if each]
         try:
             found = await control.set_whites(patterns, header.acl_file_full_path)
@@ -101,12 +93,13 @@ class AccessRequests:
         if not found:
             words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
             raise Failed(_WHITES_FAILED, words)
-        return answer(request)
+        return call.answer()
 
-    async def version(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_BROKER_CLUSTER_ACL_INFO)
+    async def show_version(self, call: Call[None, None]) -> Command:
         """Request 52."""
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
-        versions, settings = control.versions, self._core.settings
+        versions, settings = control.versions, self._context.settings
         default = versions.get(control.path, DataVersion())
         told = a.AccessVersion(
             version=dumps(to_json(default)).decode(),
@@ -115,7 +108,7 @@ class AccessRequests:
             broker_addr=settings.address,
             cluster_name=settings.cluster,
         )
-        return answer(request, told)
+        return call.answer(told)
 
 
 def _split(text: str | None) -> list[str] | None:

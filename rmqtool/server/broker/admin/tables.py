@@ -3,8 +3,9 @@
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from formats.config.files import SubscriptionGroup, TopicConfig
 from formats.config.write import dumps
@@ -16,59 +17,37 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.variants.pop_handle import retry_topic
-from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
-from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.context.answers import Failed, wire_topic
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
-Handle = Callable[[Connection, Command], Command | None]
 _MOST_QUEUES = 1 << 16
 
 
 class Tables:
     """Requests that read or change the tables of topics and groups."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        of_5: dict[int, Handle] = {
-            C.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
-            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_groups,
-            C.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
-        }
-        return {
-            **(of_5 if self._core.release.is_5 else {}),
-            C.UPDATE_AND_CREATE_TOPIC: self.update_topic,
-            C.GET_ALL_TOPIC_CONFIG: self.topics,
-            C.GET_TOPIC_CONFIG: self.topic,
-            C.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
-            C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.groups,
-            C.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-        }
-
-    def _may_change(self) -> None:
-        if self._core.settings.read_only:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
-    def update_topic(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_AND_CREATE_TOPIC)
+    def update_topic(self, call: Call[h.CreateTopic, None]) -> Command:
         """Request 17."""
-        self._may_change()
-        header = header_of(h.CreateTopic, request)
+        self._context.check_writable()
+        header = call.header
         name = header.topic
         self._check(name, header.read_queue_nums, header.write_queue_nums)
-        found = self._core.state.topic(name)
+        found = self._context.state.topic(name)
         known = found or TopicConfig(topic_name=name)
         attributes = known.attributes
-        if self._core.release.has_attributes:
+        if self._context.release.has_attributes:
             attributes = _with_attributes(found, header.attributes or "")
-        self._core.set_topic(
+        self._context.set_topic(
             replace(
                 known,
                 read_queue_nums=header.read_queue_nums,
@@ -79,7 +58,7 @@ class Tables:
                 attributes=attributes,
             )
         )
-        return answer(request)
+        return call.answer()
 
     def _check(self, name: str, *queues: int) -> None:
         """Whether there may be such a topic.
@@ -90,108 +69,118 @@ class Tables:
         try:
             check_topic(name, sending=False)
         except Rejected as err:
-            raise Failed(self._core.invalid(), str(err)) from None
-        if self._core.is_system(name):
-            raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
+            raise Failed(self._context.invalid_code, str(err)) from None
+        if self._context.is_system(name):
+            raise Failed(self._context.invalid_code, f"The topic[{name}] is conflict with system topic.")
         for number in queues:
             if not 0 <= number <= _MOST_QUEUES:
                 raise Failed(ResponseCode.SYSTEM_ERROR, f"{number} queues: 0 to {_MOST_QUEUES} are taken")
 
-    def update_topics(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3)
+    def update_topics(self, call: Call[None, a.TopicsToSet]) -> Command:
         """Request 18: all of them, or none."""
-        self._may_change()
-        wanted = a.TopicsToSet.parse(request.body).topics
+        self._context.check_writable()
+        wanted = call.body.topics
         for config in wanted:
             self._check(config.topic_name or "", config.read_queue_nums, config.write_queue_nums)
         changed = []
         for config in wanted:
-            known = self._core.state.topic(config.topic_name or "")
+            known = self._context.state.topic(config.topic_name or "")
             changes = ",".join(
                 f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
             )
             attributes = _with_attributes(known, changes)
             changed.append(replace(config, attributes=attributes))
-        self._core.set_topics(changed)
-        return answer(request)
+        self._context.set_topics(changed)
+        return call.answer()
 
-    def topics(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_ALL_TOPIC_CONFIG)
+    def list_topics(self, call: Call[None, None]) -> Command:
         """Request 21."""
-        state, release = self._core.state, self._core.release
+        state, release = self._context.state, self._context.release
         table = {name: wire_topic(config, release) for name, config in state.topics.items()}
         version = DataVersion(state.topics_version.timestamp, state.topics_version.counter)
-        return answer(request, body=a.TopicConfigs(table, version))
+        return call.answer(body=a.TopicConfigs(table, version))
 
-    def topic(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_TOPIC_CONFIG)
+    def show_topic(self, call: Call[h.Topic, None]) -> Command:
         """Request 351."""
-        name = header_of(h.Topic, request).topic
-        config = self._core.state.topic(name)
+        name = call.header.topic
+        config = self._context.state.topic(name)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return answer(request, body=wire_topic(config, self._core.release))
+        return call.answer(body=wire_topic(config, self._context.release))
 
-    def delete_topic(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.DELETE_TOPIC_IN_BROKER)
+    def delete_topic(self, call: Call[h.Topic, None]) -> Command:
         """Request 215."""
-        self._may_change()
-        name = header_of(h.Topic, request).topic
-        if self._core.is_system(name):
-            raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
-        if name in batch_topics_of(self._core.state.topics):
+        self._context.check_writable()
+        name = call.header.topic
+        if self._context.is_system(name):
+            raise Failed(self._context.invalid_code, f"The topic[{name}] is conflict with system topic.")
+        if name in batch_topics_of(self._context.state.topics):
             # their files stay, and without the attribute no broker starts on them
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
-        state = self._core.state
-        if self._core.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
+        state = self._context.state
+        if self._context.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
             for group in {group for topic, group, _queue_id in state.offsets if topic == name}:
                 for newer in (False, True):
                     state.remove_topic(retry_topic(name, group, newer=newer))
         state.remove_topic(name)
-        self._core.topics_changed()
-        return answer(request)
+        self._context.topic_changes.publish()
+        return call.answer()
 
-    def system_topics(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def list_system_topics(self, call: Call[None, None]) -> Command:
         """Request 305."""
-        names = sorted(topic.topic_name or "" for topic in self._core.system_topics())
-        return answer(request, body=b.TopicList(names, self._core.settings.address))
+        names = sorted(topic.topic_name or "" for topic in self._context.system_topics())
+        return call.answer(body=b.TopicList(names, self._context.settings.address))
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
-    def update_group(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    def update_group(self, call: Call[None, SubscriptionGroup]) -> Command:
         """Request 200: the members that it has, whatever they are, as the file has them."""
-        return self._set_groups(request, [SubscriptionGroup.parse(request.body)])
+        return self._set_groups(call, [call.body])
 
-    def update_groups(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3)
+    def update_groups(self, call: Call[None, a.GroupsToSet]) -> Command:
         """Request 225: all of them, or none."""
-        return self._set_groups(request, a.GroupsToSet.parse(request.body).groups)
+        return self._set_groups(call, call.body.groups)
 
-    def _set_groups(self, request: Command, wanted: Sequence[SubscriptionGroup]) -> Command:
-        self._may_change()
+    def _set_groups(self, call: Call[None, Any], wanted: Sequence[SubscriptionGroup]) -> Command:
+        self._context.check_writable()
         for config in wanted:
             try:
                 check_group(config.group_name or "")
             except Rejected as err:
                 raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
         for config in wanted:
-            self._core.state.set_group(config)
-        return answer(request)
+            self._context.state.set_group(config)
+        return call.answer()
 
-    def groups(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    def list_groups(self, call: Call[None, None]) -> Command:
         """Request 201."""
-        return answer(request, body=self._core.state.groups_file())
+        return call.answer(body=self._context.state.groups_file())
 
-    def group(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_3)
+    def show_group(self, call: Call[a.OneGroup, None]) -> Command:
         """Request 352. One that is missing is made where a consumer of it would make it."""
-        name = header_of(a.OneGroup, request).group
-        found = self._core.state.groups.get(name) or self._core.state.ensure_group(name)
+        name = call.header.group
+        found = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
         if found is None:
             words = "No group in this broker"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return answer(request, body=dumps(found.write(self._core.release.version), compact=True))
+        return call.answer(body=dumps(found.write(self._context.release.version), compact=True))
 
-    def delete_group(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.DELETE_SUBSCRIPTIONGROUP)
+    def delete_group(self, call: Call[a.DeleteGroup, None]) -> Command:
         """Request 207."""
-        self._may_change()
-        header = header_of(a.DeleteGroup, request)
-        self._core.state.remove_group(header.group_name, offsets=header.remove_offset)
-        return answer(request)
+        self._context.check_writable()
+        header = call.header
+        self._context.state.remove_group(header.group_name, offsets=header.remove_offset)
+        return call.answer()
 
 
 def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""The jobs of a broker, by what clients ask of it."""
+"""Requests of clients."""

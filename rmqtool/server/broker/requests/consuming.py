@@ -10,117 +10,126 @@ from collections.abc import Iterable
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.sending import Rejected
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.filters import TAG, compiled
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.filters import TAG, compile_subscription
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.sending.back import SendBack
 
 log = logging.getLogger(__name__)
 
 
 class Consuming:
-    """The jobs of a broker around consumer groups."""
+    """Requests about consumer groups."""
 
-    def __init__(self, core: Core, back: SendBack) -> None:
-        self._core, self._back = core, back
+    def __init__(self, context: BrokerContext, back: SendBack) -> None:
+        self._context, self._back = context, back
 
     # -- members ------------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, connection: Connection, request: Command) -> Command:
+    @handles(C.HEART_BEAT, right=rights.heartbeat)
+    def take_heartbeat(self, call: Call[None, b.HeartbeatData]) -> Command:
         """Request 34."""
-        core = self._core
-        data = content_of(b.HeartbeatData, request)
+        context = self._context
+        data = call.body
         known = []
         for consumer in data.consumer_data_set:
-            group = core.state.ensure_group(consumer.group_name)
+            group = context.state.ensure_group(consumer.group_name)
             if group is None:
                 continue  # it will be told so when it asks for messages
             known.append(consumer)
-            if not core.settings.read_only:
-                core.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
+            if not context.settings.read_only:
+                context.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
         data.consumer_data_set = known
-        self._tell(core.clients.heartbeat(connection, request, data, core.now()))
-        differs = core.clients.differs(data)
-        if not core.release.is_5:
-            return answer(request)
+        self._notify(context.clients.heartbeat(call.connection, call.request, data, context.now()))
+        differs = context.clients.differs(data)
+        if not context.release.is_5:
+            return call.answer()
         told = differs or not data.heartbeat_fingerprint
-        return answer(request, h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
+        return call.answer(h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
 
-    def unregister(self, connection: Connection, request: Command) -> Command:
+    @handles(C.UNREGISTER_CLIENT, right=rights.consume)
+    def unregister(self, call: Call[h.Unregister, None]) -> Command:
         """Request 35."""
-        header = header_of(h.Unregister, request)
-        self._tell(self._core.clients.leave(connection, header.producer_group, header.consumer_group))
-        return answer(request)
+        header = call.header
+        self._notify(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
+        return call.answer()
 
     def ended(self, connection: Connection) -> None:
         """A connection is gone, and its clients with it."""
-        self._tell(self._core.clients.ended(connection))
+        self._notify(self._context.clients.drop(connection))
 
     def expire(self) -> None:
         """Close the connections of clients that were not heard of for too long."""
-        for connection in self._core.clients.silent(self._core.now()):
+        for connection in self._context.clients.find_silent(self._context.now()):
             log.warning("%s: no heartbeat: closed", connection.peer)
             connection.abort()
 
-    def _tell(self, groups: Iterable[str]) -> None:
-        """Have the members of groups share the queues anew."""
+    def _notify(self, groups: Iterable[str]) -> None:
+        """Have the members of groups share their queues again."""
         for name in groups:
-            group = self._core.clients.consumers.get(name)
-            config = self._core.state.groups.get(name)
+            group = self._context.clients.consumers.get(name)
+            config = self._context.state.groups.get(name)
             if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
                 continue
             fields = to_fields(h.Group(consumer_group=name))
             for connection in list(group.clients):
                 connection.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields=fields))
 
-    def members(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_CONSUMER_LIST_BY_GROUP, right=rights.consume)
+    def list_members(self, call: Call[h.Group, None]) -> Command:
         """Request 38."""
-        name = header_of(h.Group, request).consumer_group
-        group = self._core.clients.consumers.get(name)
+        name = call.header.consumer_group
+        group = self._context.clients.consumers.get(name)
         if group is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return answer(request, body=b.ConsumerIds([client.client_id for client in group.clients.values()]))
+        return call.answer(body=b.ConsumerIds([client.client_id for client in group.clients.values()]))
 
-    def check_client(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.CHECK_CLIENT_CONFIG, right=rights.check_client)
+    def check_client(self, call: Call[None, b.CheckClient]) -> Command:
         """Request 46: whether a filter can be used."""
-        found = content_of(b.CheckClient, request)
+        found = call.body
         kind = found.subscription_data.expression_type
-        if kind != TAG and not self._core.settings.property_filter:
+        if kind != TAG and not self._context.settings.property_filter:
             words = f"The broker does not support consumer to filter message by {kind}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        if kind != TAG and compiled(found.subscription_data, self._core.release) is None:
+        if kind != TAG and compile_subscription(found.subscription_data, self._context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
-        return answer(request)
+        return call.answer()
 
     # -- queues for one alone -----------------------------------------------------------------------------------------
 
-    def lock(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.LOCK_BATCH_MQ, right=rights.lock)
+    def lock(self, call: Call[None, b.LockRequest]) -> Command:
         """Request 41."""
-        asked = content_of(b.LockRequest, request)
-        got = self._core.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
-        return answer(request, body=b.LockResponse(got))
+        asked = call.body
+        got = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return call.answer(body=b.LockResponse(got))
 
-    def unlock(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.UNLOCK_BATCH_MQ, right=rights.lock)
+    def unlock(self, call: Call[None, b.LockRequest]) -> Command:
         """Request 42."""
-        asked = content_of(b.LockRequest, request)
-        self._core.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
-        return answer(request)
+        asked = call.body
+        self._context.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return call.answer()
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def give_back(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.CONSUMER_SEND_MSG_BACK, right=rights.send_back)
+    def take_back(self, call: Call[h.SendBack, None]) -> Command:
         """Request 36."""
-        header = header_of(h.SendBack, request)
-        core = self._core
-        if core.settings.read_only:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{core.settings.address}] is read-only")
+        header = call.header
+        context = self._context
+        context.check_writable()
         try:
             result = self._back.send_back(
                 header.group,
@@ -131,11 +140,11 @@ class Consuming:
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            raise core.failed("a message cannot be taken back", err, ResponseCode.SYSTEM_ERROR) from None
+            raise context.failure("a message cannot be taken back", err, ResponseCode.SYSTEM_ERROR) from None
         if result is not None:
-            if core.state.topic(topic := header.origin_topic or "") is not None:
-                core.counts.add(counts.SENT_BACK, f"{topic}@{header.group}", 1)
-            if result.topic != SCHEDULE and core.state.topic(DLQ_PREFIX + header.group) is not None:
-                core.topics_changed()
-            core.arrived(result.topic, result.queue_id)
-        return answer(request)
+            if context.state.topic(topic := header.origin_topic or "") is not None:
+                context.counts.add(counts.SENT_BACK, f"{topic}@{header.group}", 1)
+            if result.topic != SCHEDULE and context.state.topic(DLQ_PREFIX + header.group) is not None:
+                context.topic_changes.publish()
+            context.arrivals.publish(result.topic, result.queue_id)
+        return call.answer()

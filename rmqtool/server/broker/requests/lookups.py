@@ -2,11 +2,13 @@
 
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.opened.broker_state import setting
 
@@ -17,23 +19,24 @@ _BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
 
 
 class Lookups:
-    """The jobs of a broker that find messages."""
+    """Requests that look messages up."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
-    def by_key(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_MESSAGE, right=rights.read_topic)
+    def find_by_key(self, call: Call[h.Query, None]) -> Command:
         """Request 12."""
-        header = header_of(h.Query, request)
+        header = call.header
         most = _UNIQUE if header.unique_key_query else max(header.max_num, 0)
-        most = min(most, setting(self._core.store.layout.conf, "maxMsgsNumBatch", _MOST))
+        most = min(most, setting(self._context.store.layout.conf, "maxMsgsNumBatch", _MOST))
         begin = max(header.begin_timestamp, 0)
         search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
-        found = self._core.reading.by_key(header.topic, header.key, search) if most else []
+        found = self._context.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
         for message in found:
-            record = self._core.reading.record(message.physical_offset)
+            record = self._context.reading.record(message.physical_offset)
             if record is not None and (not parts or total + len(record) <= _BODY):
                 parts.append(record)
                 total += len(record)
@@ -44,20 +47,22 @@ class Lookups:
             index_last_update_timestamp=last.record.store_timestamp,
             index_last_update_phyoffset=last.physical_offset,
         )
-        return answer(request, told, b"".join(parts))
+        return call.answer(told, b"".join(parts))
 
-    def by_id(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.VIEW_MESSAGE_BY_ID, right=rights.read_message)
+    def find_by_id(self, call: Call[h.Offset, None]) -> Command:
         """Request 33."""
-        offset = header_of(h.Offset, request).offset
-        record = self._core.reading.record(offset)
+        offset = call.header.offset
+        record = self._context.reading.record(offset)
         if record is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return answer(request, body=bytes(record))
+        return call.answer(body=bytes(record))
 
-    def entries(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_CONSUME_QUEUE, right=rights.read_topic)
+    def list_entries(self, call: Call[h.QueryConsumeQueue, None]) -> Command:
         """Request 321: entries of a queue as they are."""
-        header = header_of(h.QueryConsumeQueue, request)
-        reading = self._core.reading
+        header = call.header
+        reading = self._context.reading
         queue = reading.queue(header.topic, header.queue_id)
         if queue is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
@@ -67,7 +72,7 @@ class Lookups:
             b.ConsumeQueueData(physic_offset=entry.physical_offset, physic_size=entry.size, tags_code=entry.tags_code)
             for entry in queue.entries(start, min(start + max(min(header.count, _ENTRIES), 0), high))
         ]
-        group = self._core.clients.consumers.get(header.consumer_group or "")
+        group = self._context.clients.consumers.get(header.consumer_group or "")
         subscription = group.subscriptions.get(header.topic) if group is not None else None
         body = b.QueueEntries(
             queue_data=rows,
@@ -76,4 +81,4 @@ class Lookups:
             subscription_data=subscription,
             filter_data=None if subscription is None else "null",  # that of a filter other than tags
         )
-        return answer(request, body=body)
+        return call.answer(body=body)

@@ -10,25 +10,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from formats.remoting import bodies as b
-from formats.remoting import headers as h
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Assignment, MessageQueue
+from formats.remoting.typed import read_body
 from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants.pop_handle import ORDERED, Handle, real_topic
 from rmqtool.errors import RmqError
-from rmqtool.remoting.connection import Answer, Connection
-from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.rules.releases import V5_3
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.popping import check_invisible_time
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
-Handler = Callable[[Connection, Command], Answer]
 _UNSET = "not set any response code"  # what a broker says beside a success here
 
 
@@ -39,45 +40,37 @@ class PopAnswers:
         finishing: None for a broker whose store is only read.
     """
 
-    def __init__(self, core: Core, finishing: Finishing | None, modes: RequestModes, settings: PopSettings) -> None:
-        self._core, self._finishing, self._modes, self._settings = core, finishing, modes, settings
-
-    def handlers(self) -> dict[int, Handler]:
-        """By request code."""
-        return {
-            C.ACK_MESSAGE: self.ack,
-            C.BATCH_ACK_MESSAGE: self.batch_ack,
-            C.CHANGE_MESSAGE_INVISIBLETIME: self.change,
-            C.QUERY_ASSIGNMENT: self.assignment,
-            C.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            C.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
-            C.POP_ROLLBACK: self.roll_back,
-        }
+    def __init__(
+        self, context: BrokerContext, finishing: Finishing | None, modes: RequestModes, settings: PopSettings
+    ) -> None:
+        self._context, self._finishing, self._modes, self._settings = context, finishing, modes, settings
 
     # -- acks ---------------------------------------------------------------------------------------------------------
 
-    def ack(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.ACK_MESSAGE, right=rights.acknowledge, since=V5_3)
+    def ack(self, call: Call[p.Ack, None]) -> Command:
         """Request 200051."""
-        header = header_of(p.Ack, request)
-        finishing, handle = self._checked(header)
+        header = call.header
+        finishing, handle = self._read_handle(header)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
             words = (
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
             )
             raise Failed(ResponseCode.NO_MESSAGE, words)
-        self._guarded(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
-        return answer(request)
+        self._store(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
+        return call.answer()
 
-    def batch_ack(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.BATCH_ACK_MESSAGE, right=rights.batch_acknowledge, since=V5_3)
+    def batch_ack(self, call: Call[None, bytes]) -> Command:
         """Request 200151."""
-        found = content_of(p.BatchAcks, request) if request.body else p.BatchAcks()
+        found = read_body(p.BatchAcks, call.body) if call.body else p.BatchAcks()
         if not found.acks:
-            return request.response(ResponseCode.NO_MESSAGE, None)
-        finishing = self._writable()
+            return call.request.response(ResponseCode.NO_MESSAGE, None)
+        finishing = self._require_finishing()
         for one in found.acks:
             topic = real_topic(one.topic, one.consumer_group, one.retry or "")
-            config = self._core.state.topic(topic)
+            config = self._context.state.topic(topic)
             if config is None or not 0 <= one.queue_id < config.read_queue_nums:
                 continue
             low, high = self._range(topic, one.queue_id)
@@ -90,35 +83,36 @@ class PopAnswers:
                 invisible_time=one.invisible_time,
                 revive_queue=self._revive_queue(one.revive_queue_id),
                 origin=one.retry or "",
-                broker_name=found.broker_name or self._core.settings.name,
+                broker_name=found.broker_name or self._context.settings.name,
                 queue_id=one.queue_id,
                 queue_offset=offsets[0],
             )
-            self._guarded(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
-        return answer(request)
+            self._store(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
+        return call.answer()
 
-    def change(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.CHANGE_MESSAGE_INVISIBLETIME, right=rights.acknowledge, since=V5_3)
+    def change_invisible_time(self, call: Call[p.ChangeInvisible, None]) -> Command:
         """Request 200053."""
-        header = header_of(p.ChangeInvisible, request)
-        finishing, handle = self._checked(header)
+        header = call.header
+        finishing, handle = self._read_handle(header)
         check_invisible_time(header.invisible_time, self._settings)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
-            return request.response(ResponseCode.NO_MESSAGE, _UNSET)
+            return call.request.response(ResponseCode.NO_MESSAGE, _UNSET)
         changed: list[Changed | None] = []
-        self._guarded(
+        self._store(
             lambda: changed.append(
                 finishing.change(header.topic, header.consumer_group, handle, header.offset, header.invisible_time)
             )
         )
         if changed[0] is None:
-            return answer(request, remark=_UNSET)
+            return call.answer(remark=_UNSET)
         pop_time, invisible_time, revive_queue = changed[0]
         made = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
-        return answer(request, made, remark=_UNSET)
+        return call.answer(made, remark=_UNSET)
 
-    def _checked(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
-        finishing, config = self._writable(), self._core.topic(header.topic)
+    def _read_handle(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
+        finishing, config = self._require_finishing(), self._context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             words = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
@@ -129,45 +123,47 @@ class PopAnswers:
         self._revive_queue(handle.revive_queue)
         return finishing, replace(handle, queue_id=header.queue_id)
 
-    def _writable(self) -> Finishing:
+    def _require_finishing(self) -> Finishing:
         if self._finishing is None:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._context.settings.address}] is read-only")
         return self._finishing
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        reading = self._core.reading
+        reading = self._context.reading
         return reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
 
     def _revive_queue(self, queue_id: int) -> int:
-        config = self._core.state.topic(f"{REVIVE_PREFIX}{self._core.settings.cluster}")
+        config = self._context.state.topic(f"{REVIVE_PREFIX}{self._context.settings.cluster}")
         count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
         if queue_id != ORDERED and not 0 <= queue_id < count:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {queue_id}")
         return queue_id
 
-    def _guarded(self, change: Callable[[], None]) -> None:
+    def _store(self, change: Callable[[], None]) -> None:
         try:
             change()
         except NotTaken as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
             words = "what a consumer says of its messages cannot be stored"
-            raise self._core.failed(words, err, ResponseCode.SYSTEM_ERROR) from None
+            raise self._context.failure(words, err, ResponseCode.SYSTEM_ERROR) from None
 
-    def roll_back(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.POP_ROLLBACK, since=V5_3)
+    def roll_back(self, call: Call[None, None]) -> Command:
         """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
-        path = self._core.store.layout.path("kvStore")
+        path = self._context.store.layout.path("kvStore")
         if os.path.isdir(path):
             raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")
-        return answer(request)
+        return call.answer()
 
     # -- assignments --------------------------------------------------------------------------------------------------
 
-    async def assignment(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.QUERY_ASSIGNMENT, right=rights.query_assignment, since=V5_3)
+    async def assign_queues(self, call: Call[None, b.AssignmentRequest]) -> Command:
         """Request 400."""
-        asked = content_of(b.AssignmentRequest, request)
-        queues = await self._core.queues_of(asked.topic)
-        group = self._core.clients.consumers.get(asked.consumer_group)
+        asked = call.body
+        queues = await self._context.queues_of(asked.topic)
+        group = self._context.clients.consumers.get(asked.consumer_group)
         mode = self._modes.of(asked.topic, asked.consumer_group)
         found = None
         if queues is not None:
@@ -181,20 +177,21 @@ class PopAnswers:
                 shared_here=self._settings.shares_here,
             )
         if found is None:
-            return answer(request, body=b"{}")
+            return call.answer(body=b"{}")
         assignments = [Assignment(MessageQueue(*queue), mode.mode) for queue in found]
-        return answer(request, body=b.AssignmentResponse(assignments))
+        return call.answer(body=b.AssignmentResponse(assignments))
 
-    def set_mode(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.SET_MESSAGE_REQUEST_MODE, since=V5_3)
+    def set_mode(self, call: Call[None, b.RequestMode]) -> Command:
         """Request 401."""
-        asked = content_of(b.RequestMode, request)
-        if self._core.settings.read_only:
-            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+        asked = call.body
+        self._context.check_writable()
         if asked.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         self._modes.set(asked.topic, asked.consumer_group, Mode(asked.mode, asked.pop_share_queue_num))
-        return answer(request)
+        return call.answer()
 
-    def modes(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.GET_ALL_MESSAGE_REQUEST_MODE, since=V5_3)
+    def list_modes(self, call: Call[None, None]) -> Command:
         """Request 402."""
-        return answer(request, h.Empty(), body=self._modes.build())
+        return call.answer(body=self._modes.build())

@@ -6,7 +6,6 @@ broker.longpolling.PopLongPollingService (5.3.3); clients-and-live-admin 1.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from formats.remoting import headers as h
@@ -16,18 +15,19 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import Perm
 from rmqtool.errors import RmqError
-from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.rules.releases import V5_3
 from rmqtool.rules.statuses import GetStatus
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.parked import Key, Parked
 from rmqtool.services.popping.popping import Popped, Popping, Request
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
-Handle = Callable[[Connection, Command], Answer]
 _MOST = 32  # messages of one pop
 _SOON = 0.02  # s until a pop whose filter has passed messages over looks on
 _AFTER_A_FAILURE = 1.0  # s until one whose messages could not be handed out is tried again
@@ -48,9 +48,7 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
 class _Waiting:
     """A pop, or a question whether there is something to pop, that waits."""
 
-    connection: Connection
-    request: Command
-    header: p.Pop | p.Notification
+    call: Call[p.Pop, None] | Call[p.Notification, None]
     accept: Accept | None
     until: float  # s of the clock that only goes forward
 
@@ -62,22 +60,15 @@ class Pops:
         popping: None for a broker that has none: its store is only read.
     """
 
-    def __init__(self, core: Core, popping: Popping | None) -> None:
-        self._core, self._popping = core, popping
+    def __init__(self, context: BrokerContext, popping: Popping | None) -> None:
+        self._context, self._popping = context, popping
         most = popping.settings.most_waiting if popping is not None else (0, 0)
         topics = popping.retry_topics if popping is not None else lambda _topic, _group: []
         self._held: Parked[_Waiting] = Parked(most, topics)
         self._asking: Parked[_Waiting] = Parked(most, topics)
         self._loop = asyncio.get_running_loop()
-
-    def handlers(self) -> dict[int, Handle]:
-        """By request code."""
-        return {
-            C.POP_MESSAGE: self.pop,
-            C.PEEK_MESSAGE: self.peek,
-            C.NOTIFICATION: self.notify,
-            C.POLLING_INFO: self.polling,
-        }
+        context.arrivals.subscribe(self.wake)
+        context.freed_queues.subscribe(self.wake_group)
 
     @property
     def held(self) -> int:
@@ -86,67 +77,72 @@ class Pops:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def pop(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.POP_MESSAGE, right=rights.consume, since=V5_3)
+    def pop(self, call: Call[p.Pop, None]) -> Command | None:
         """Request 200050."""
-        header = header_of(p.Pop, request)
+        header = call.header
         name = "pop message"
-        popping = self._allowed(name)
+        popping = self._require_popping(name)
         if header.max_msg_nums > _MOST:
-            words = f"the broker[{self._core.settings.address}] {name}'s num is greater than {_MOST}"
+            words = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
         check_invisible_time(header.invisible_time, popping.settings)
         if not popping.settings.timer:
-            words = f"the broker[{self._core.settings.address}] {name} is forbidden because timerWheelEnable is false"
+            words = (
+                f"the broker[{self._context.settings.address}] {name} is forbidden because timerWheelEnable is false"
+            )
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        self._checked(header.topic, header.queue_id, header.consumer_group)
-        waiting = _Waiting(connection, request, header, self._accept(header), self._until(header))
-        return self._pop(popping, waiting, header)
+        self._check(header.topic, header.queue_id, header.consumer_group)
+        return self._pop(popping, _Waiting(call, self._accept(header), self._until(header)), header)
 
-    def notify(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.NOTIFICATION, right=rights.consume, since=V5_3)
+    def notify(self, call: Call[p.Notification, None]) -> Command | None:
         """Request 200054."""
-        header = header_of(p.Notification, request)
-        popping = self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
-        return self._tell(popping, _Waiting(connection, request, header, None, self._until(header)), header)
+        header = call.header
+        popping = self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
+        return self._notify(popping, _Waiting(call, None, self._until(header)), header)
 
-    def polling(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.POLLING_INFO, right=rights.consume, since=V5_3)
+    def count_waiting(self, call: Call[h.GroupQueue, None]) -> Command:
         """Request 200055."""
-        header = header_of(h.GroupQueue, request)
-        self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
+        header = call.header
+        self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
         number = self._held.waiting(Key(header.topic, header.consumer_group, max(header.queue_id, -1)))
-        return answer(request, p.PollingNumber(polling_num=number))
+        return call.answer(p.PollingNumber(polling_num=number))
 
-    def peek(self, _connection: Connection, request: Command) -> Command:
+    @handles(C.PEEK_MESSAGE, right=rights.consume, since=V5_3)
+    def peek(self, call: Call[p.Peek, None]) -> Command:
         """Request 200052."""
-        header = header_of(p.Peek, request)
-        popping = self._allowed("peeking message")
-        self._checked(header.topic, header.queue_id, header.consumer_group)
+        header = call.header
+        popping = self._require_popping("peeking message")
+        self._check(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
         found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
-            return answer(request, found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
-        return answer(request, found, b"".join(messages), remark=GetStatus.FOUND)
+            return call.answer(found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        return call.answer(found, b"".join(messages), remark=GetStatus.FOUND)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _allowed(self, what: str) -> Popping:
-        settings = self._core.settings
+    def _require_popping(self, what: str) -> Popping:
+        settings = self._context.settings
         if self._popping is None or not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
 
-    def _checked(self, topic: str, queue_id: int, group_name: str) -> None:
-        core = self._core
-        config = core.topic(topic)
+    def _check(self, topic: str, queue_id: int, group_name: str) -> None:
+        context = self._context
+        config = context.topic(topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             count = config.read_queue_nums
             words = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
-        group = core.state.ensure_group(group_name)
+        group = context.state.ensure_group(group_name)
         if group is None:
             words = f"subscription group [{group_name}] does not exist"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
@@ -156,18 +152,18 @@ class Pops:
     def _accept(self, header: p.Pop) -> Accept | None:
         if not header.exp:
             return None
-        core = self._core
-        found = subscription_of(header.topic, header.exp, header.exp_type)
-        if found.expression_type != TAG and compiled(found, core.release) is None:
+        context = self._context
+        found = read_subscription(header.topic, header.exp, header.exp_type)
+        if found.expression_type != TAG and compile_subscription(found, context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        return accept_of(found, core.reading.record, core.release)
+        return build_filter(found, context.reading.record, context.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
         """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
-        wait, age = header.poll_time, self._core.clock() - header.born_time
+        wait, age = header.poll_time, self._context.clock() - header.born_time
         longest = self._popping.settings.longest_wait if self._popping is not None else 0
         left = wait - age if 0 <= age < wait else wait
-        return self._core.now() + min(max(left, 0), longest) / 1000
+        return self._context.now() + min(max(left, 0), longest) / 1000
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
@@ -191,7 +187,7 @@ class Pops:
         try:
             popped = popping.pop(asked)
         except (OSError, RmqError) as err:
-            raise self._core.failed("messages cannot be handed out", err) from None
+            raise self._context.failure("messages cannot be handed out", err) from None
         key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
@@ -199,7 +195,7 @@ class Pops:
                 self._loop.call_soon(self._wake, key)
             return self._answer(one, header, popped, ResponseCode.SUCCESS)
         code = ResponseCode.POLLING_TIMEOUT
-        if not last and one.until > self._core.now():
+        if not last and one.until > self._context.now():
             if self._held.add(key, one.until, one):
                 if popped.rest > 0:
                     self._loop.call_later(_AFTER_A_FAILURE if popped.failed else _SOON, self._wake, key)
@@ -219,15 +215,15 @@ class Pops:
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
-        return answer(one.request, found, b"".join(popped.messages), code=code, remark=remark)
+        return one.call.answer(found, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: Popped) -> None:
-        key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+        key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
         add(counts.GROUP_GET, key, popped.count)
         add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
-        add(counts.BROKER_GET, self._core.settings.cluster, popped.count)
+        add(counts.BROKER_GET, self._context.settings.cluster, popped.count)
 
-    def _tell(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
+    def _notify(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
         has = popping.waits(
             header.topic,
             header.consumer_group,
@@ -236,23 +232,23 @@ class Pops:
             attempt=header.attempt_id,
         )
         full = False
-        if not has and not last and one.until > self._core.now():
+        if not has and not last and one.until > self._context.now():
             key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
             if self._asking.add(key, one.until, one):
                 return None
             full = True
-        return answer(one.request, p.Notified(has_msg=has, polling_full=full))
+        return one.call.answer(p.Notified(has_msg=has, polling_full=full))
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def arrived(self, topic: str, queue_id: int) -> None:
-        """A queue has a new message."""
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Try those again that a new message of a queue concerns."""
         for parked in (self._asking, self._held):  # who asks is told before others take it
             for key in parked.concerned(topic, queue_id):
                 self._wake(key, parked)
 
-    def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """Messages of a queue are visible again for a group that pops in order."""
+    def wake_group(self, topic: str, group: str, queue_id: int) -> None:
+        """Try those of a group again that pops in order, and to which messages of a queue are visible again."""
         for parked in (self._asking, self._held):
             for key in (Key(topic, group, -1), Key(topic, group, queue_id)):
                 self._wake(key, parked)
@@ -270,31 +266,31 @@ class Pops:
     def expire(self) -> None:
         """Answer those whose time is over."""
         for parked in (self._asking, self._held):
-            for _key, one in parked.late(self._core.now()):
+            for _key, one in parked.late(self._context.now()):
                 self._send(one, last=True)
 
     def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:
         """Try one request of a key again; whether it got an answer."""
         parked = self._held if parked is None else parked
         one = parked.take(key)
-        while one is not None and one.connection.closed:
+        while one is not None and one.call.connection.closed:
             one = parked.take(key)
         return one is not None and self._send(one)
 
     def _send(self, one: _Waiting, *, last: bool = False) -> bool:
         assert self._popping is not None  # else nobody waits
-        if one.connection.closed:
+        if one.call.connection.closed:
             return False
-        header = one.header
+        header = one.call.header
         response: Command | None
         try:
-            self._checked(header.topic, header.queue_id, header.consumer_group)
+            self._check(header.topic, header.queue_id, header.consumer_group)
             if isinstance(header, p.Pop):
                 response = self._pop(self._popping, one, header, last=last)
             else:
-                response = self._tell(self._popping, one, header, last=last)
+                response = self._notify(self._popping, one, header, last=last)
         except Failed as err:
-            response = err.answer(one.request)
+            response = err.answer(one.call.request)
         if response is not None:
-            one.connection.send(response)
+            one.call.connection.send(response)
         return response is not None

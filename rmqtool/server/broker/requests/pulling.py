@@ -4,21 +4,27 @@ Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHol
 message-services 16.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from formats.message.properties import TAGS
+from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import PullFlag, ResponseCode
+from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from formats.remoting.shapes import SubscriptionData
-from formats.topics import Perm
-from rmqtool.remoting.connection import Connection
+from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.remoting.typed import body_of
+from formats.topics import OFFSET_MOVED, Perm
+from rmqtool.errors import RmqError
 from rmqtool.rules.statuses import GetStatus
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.get_message import Pulled
+from rmqtool.store.append.outgoing import Message
 
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # messages that one pull may ask for
@@ -38,9 +44,7 @@ _CODES = {
 class _Held:
     """A pull that waits for a message."""
 
-    connection: Connection
-    request: Command
-    header: h.Pull
+    call: Call[h.Pull, None]
     accept: Accept | None
     until: float
     looked: int  # queue offset up to which no entry is wanted
@@ -49,39 +53,41 @@ class _Held:
 class Pulling:
     """Pulls, and those that are held until a message comes."""
 
-    def __init__(self, core: Core, moved: Callable[[h.Pull, int], None]) -> None:
-        self._core, self._moved = core, moved
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._held: dict[tuple[str, int], list[_Held]] = {}
+        context.arrivals.subscribe(self.wake)
 
     @property
     def held(self) -> int:
         """Pulls that wait."""
         return sum(map(len, self._held.values()))
 
-    def handle(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.PULL_MESSAGE, C.LITE_PULL_MESSAGE, right=rights.consume)
+    def pull(self, call: Call[h.Pull, None]) -> Command | None:
         """Requests 11 and 361."""
-        header = header_of(h.Pull, request)
+        header = call.header
         accept = self._accept(header)
-        if (moved := self._reset(request, header)) is not None:
+        if (moved := self._reset(call)) is not None:
             return moved
         result = self._read(header, accept)
         code = _code_of(result, header.queue_offset)
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
-            self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._context.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         if (
             code == ResponseCode.PULL_NOT_FOUND
             and header.sys_flag & PullFlag.SUSPEND
             and header.suspend_timeout_millis > 0
         ):
-            self._hold(connection, request, header, accept)
+            self._hold(call, accept)
             return None
-        return self._answer(request, header, result, code)
+        return self._answer(call, result, code)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _accept(self, header: h.Pull) -> Accept | None:
-        core = self._core
-        return accept_of(self._subscription(header), core.reading.record, core.release)
+        context = self._context
+        return build_filter(self._subscription(header), context.reading.record, context.release)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
         """What the group wants of the topic.
@@ -89,17 +95,17 @@ class Pulling:
         Raises:
             Failed: it may not have it.
         """
-        core, settings = self._core, self._core.settings
+        context, settings = self._context, self._context.settings
         if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
-        group = core.state.ensure_group(header.consumer_group)
+        group = context.state.ensure_group(header.consumer_group)
         if group is None:
             words = f"subscription group [{header.consumer_group}] does not exist"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
         if not group.consume_enable:
             words = f"subscription group no permission, {header.consumer_group}"
             raise Failed(ResponseCode.NO_PERMISSION, words)
-        config = core.topic(header.topic)
+        config = context.topic(header.topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
@@ -107,9 +113,9 @@ class Pulling:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(core.invalid(), words)
+            raise Failed(context.invalid_code, words)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            found = subscription_of(header.topic, header.subscription, header.expression_type)
+            found = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
             found = self._known(header, broadcast=group.consume_broadcast_enable)
         if found.expression_type != TAG and not settings.property_filter:
@@ -118,7 +124,7 @@ class Pulling:
         return found
 
     def _known(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
-        group = self._core.clients.consumers.get(header.consumer_group)
+        group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         if not broadcast and group.message_model == "BROADCASTING":
@@ -129,38 +135,44 @@ class Pulling:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
         if found.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        release = self._core.release
-        if found.expression_type != TAG and self._core.settings.property_filter and compiled(found, release) is None:
+        release = self._context.release
+        if (
+            found.expression_type != TAG
+            and self._context.settings.property_filter
+            and compile_subscription(found, release) is None
+        ):
             words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
             raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
         return found
 
-    def _reset(self, request: Command, header: h.Pull) -> Command | None:
+    def _reset(self, call: Call[h.Pull, None]) -> Command | None:
         """The answer to the first pull after an administrator has set the group to another offset."""
-        offset = self._core.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
+        header = call.header
+        offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
             return None
-        reading = self._core.reading
+        reading = self._context.reading
         pulled = h.Pulled(
             suggest_which_broker_id=0,
             next_begin_offset=offset,
             min_offset=reading.min_offset(header.topic, header.queue_id),
             max_offset=reading.max_offset(header.topic, header.queue_id),
         )
-        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
+        return call.answer(pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _read(self, header: h.Pull, accept: Accept | None) -> Pulled:
         most = min(max(header.max_msg_nums, 1), _MOST)
-        result = self._core.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
+        result = self._context.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
         place = header.topic, header.consumer_group, header.queue_id
-        self._core.pulled[place] = result.next_begin_offset
+        self._context.pulled[place] = result.next_begin_offset
         return result
 
-    def _answer(self, request: Command, header: h.Pull, result: Pulled, code: int) -> Command:
+    def _answer(self, call: Call[h.Pull, None], result: Pulled, code: int) -> Command:
+        header = call.header
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._moved(header, result.next_begin_offset)
+            self._store_move(header, result.next_begin_offset)
         pulled = h.Pulled(
             suggest_which_broker_id=0,
             next_begin_offset=result.next_begin_offset,
@@ -169,37 +181,56 @@ class Pulling:
         )
         body = result.records if code == ResponseCode.SUCCESS else b""
         if body:
-            key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+            key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
             add(counts.GROUP_GET, key, result.number)
             add(counts.GROUP_GET_SIZE, key, len(body))
-            add(counts.BROKER_GET, self._core.settings.cluster, result.number)
-        return answer(request, pulled, body, code=code, remark=result.status)
+            add(counts.BROKER_GET, self._context.settings.cluster, result.number)
+        return call.answer(pulled, body, code=code, remark=result.status)
+
+    def _store_move(self, header: h.Pull, offset: int) -> None:
+        """Store, as a broker does, that a consumer has asked for an offset that is not there."""
+        context = self._context
+        if not context.store.writable:
+            return
+        queue = MessageQueue(header.topic, context.settings.name, header.queue_id)
+        moved = b.OffsetMoved(header.consumer_group, queue, offset_new=offset, offset_request=header.queue_offset)
+        message = Message(
+            topic=OFFSET_MOVED,
+            body=body_of(moved),
+            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
+            born_host=context.settings.address,
+            store_host=context.settings.address,
+        )
+        try:
+            context.store.append(message)
+        except (OSError, RmqError) as err:
+            context.log.error(f"that an offset has moved cannot be written down: {err}")
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def _hold(self, connection: Connection, request: Command, header: h.Pull, accept: Accept | None) -> None:
-        settings = self._core.settings
+    def _hold(self, call: Call[h.Pull, None], accept: Accept | None) -> None:
+        header, settings = call.header, self._context.settings
         millis = header.suspend_timeout_millis if settings.long_polling else settings.short_polling
-        until = self._core.now() + min(millis / 1000, _LONGEST)
-        held = _Held(connection, request, header, accept, until, header.queue_offset)
+        until = self._context.now() + min(millis / 1000, _LONGEST)
+        held = _Held(call, accept, until, header.queue_offset)
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
-    def arrived(self, topic: str, queue_id: int) -> None:
-        """A queue has a new message."""
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Answer pulls of a queue that has a new message."""
         if (topic, queue_id) in self._held:
             self._look(topic, queue_id)
 
     def look(self) -> None:
-        """Look at all queues in which somebody waits, and give up waiting that has lasted long enough."""
+        """Look at all queues that have waiting pulls, and answer those whose time is over."""
         for topic, queue_id in list(self._held):
             self._look(topic, queue_id)
 
     def _look(self, topic: str, queue_id: int) -> None:
         waiting = self._held.pop((topic, queue_id))
-        newest, now = self._core.reading.max_offset(topic, queue_id), self._core.now()
+        newest, now = self._context.reading.max_offset(topic, queue_id), self._context.now()
         left = []
         for one in waiting:
-            if one.connection.closed:
+            if one.call.connection.closed:
                 continue
             if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
                 self._send(one)
@@ -209,8 +240,8 @@ class Pulling:
             self._held.setdefault((topic, queue_id), []).extend(left)
 
     def _was_reset(self, held: _Held) -> bool:
-        header = held.header
-        return (header.topic, header.consumer_group, header.queue_id) in self._core.resets
+        header = held.call.header
+        return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wanted(self, held: _Held, newest: int) -> bool:
         """Whether an entry that has come since is one for this subscription."""
@@ -218,7 +249,7 @@ class Pulling:
             return newest < held.looked  # a queue that has lost messages: the answer says so
         if held.accept is None:
             return True
-        queue = self._core.reading.queue(held.header.topic, held.header.queue_id)
+        queue = self._context.reading.queue(held.call.header.topic, held.call.header.queue_id)
         if queue is None or any(map(held.accept, queue.entries(held.looked, newest))):
             return True
         held.looked = newest
@@ -226,16 +257,16 @@ class Pulling:
 
     def _send(self, held: _Held) -> None:
         """Answer a pull that was held, by the rules of now."""
+        call = held.call
         try:
-            accept = self._accept(held.header)
-            response = self._reset(held.request, held.header)
+            accept = self._accept(call.header)
+            response = self._reset(call)
             if response is None:
-                result = self._read(held.header, accept)
-                code = _code_of(result, held.header.queue_offset)
-                response = self._answer(held.request, held.header, result, code)
+                result = self._read(call.header, accept)
+                response = self._answer(call, result, _code_of(result, call.header.queue_offset))
         except Failed as err:
-            response = err.answer(held.request)
-        held.connection.send(response)
+            response = err.answer(call.request)
+        call.connection.send(response)
 
 
 def _code_of(result: Pulled, offset: int) -> int:

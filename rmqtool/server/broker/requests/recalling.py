@@ -7,22 +7,25 @@ Source: broker.processor.RecallMessageProcessor, SendMessageProcessor.attachReca
 """
 
 import logging
-from collections.abc import Callable
 
 from formats.errors import BadText
 from formats.message.properties import REAL_TOPIC, TAGS, UNIQ_KEY, build, parse
 from formats.message.read import java_int
 from formats.remoting import headers as h
-from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import RETRY_PREFIX, Perm
 from formats.variants import timer
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import Core
+from rmqtool.rules.releases import V5_3
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.outgoing import Message
@@ -33,56 +36,53 @@ _TAG, _BODY = "_RECALL_TAG_", b"0"
 _NOT_NOW = "recall failed, broker service not available"
 
 
-def handle_of(core: Core, result: PutResult) -> str | None:
+def handle_of(context: BrokerContext, result: PutResult) -> str | None:
     """The handle of a message that was stored; None where it does not wait in the timer, or comes back to a group."""
     if result.topic != timer.TOPIC or not result.ok:
         return None
-    found = core.reading.message(result.physical_offset)
+    found = context.reading.message(result.physical_offset)
     named = {} if found is None else parse(found.record.properties)
     topic, out = named.get(REAL_TOPIC, ""), java_int(named.get(timer.OUT_MS, ""), 64)
     if out is None or not topic or topic.startswith(RETRY_PREFIX):
         return None
     handle = RecallHandle(
-        topic=topic, broker_name=core.settings.name, deliver_ms=out + 1, message_id=named.get(UNIQ_KEY, "")
+        topic=topic, broker_name=context.settings.name, deliver_ms=out + 1, message_id=named.get(UNIQ_KEY, "")
     )
     return handle.text
 
 
 class Recalling:
-    """The job of a broker that takes back what waits."""
+    """Requests that take back messages which wait for their time."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
-    def handlers(self) -> dict[int, Callable[[Connection, Command], Command]]:
-        """By request code."""
-        return {RequestCode.RECALL_MESSAGE: self.handle}
-
-    def handle(self, connection: Connection, request: Command) -> Command:
+    @handles(C.RECALL_MESSAGE, right=rights.write_topic, since=V5_3)
+    def recall(self, call: Call[h.Recall, None]) -> Command:
         """Request 370."""
-        header = header_of(h.Recall, request)
-        region = self._core.settings.region
+        header = call.header
+        region = self._context.settings.region
         try:
-            handle = self._checked(header)
-            self._put(connection, header, handle)
+            handle = self._read_handle(header)
+            self._put(call.connection, header, handle)
         except Failed as err:
-            return answer(request, h.Recalled(msg_region=region), code=err.code, remark=str(err))
-        return answer(request, h.Recalled(msg_id=handle.message_id, msg_region=region))
+            return call.answer(h.Recalled(msg_region=region), code=err.code, remark=str(err))
+        return call.answer(h.Recalled(msg_id=handle.message_id, msg_region=region))
 
-    def _checked(self, header: h.Recall) -> RecallHandle:
+    def _read_handle(self, header: h.Recall) -> RecallHandle:
         """What is to be called back.
 
         Raises:
             Failed: it may not be, or it is too late.
         """
-        core, settings = self._core, self._core.settings
-        conf = core.store.layout.conf
+        context, settings = self._context, self._context.settings
+        conf = context.store.layout.conf
         if not conf.flag("recallMessageEnable", False):
             raise Failed(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         allowed = settings.permission & Perm.WRITE or conf.flag("allowRecallWhenBrokerNotWriteable", True)
         if settings.read_only or not allowed:
             raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_NOW)
-        if core.state.topic(header.topic) is None:
+        if context.state.topic(header.topic) is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         try:
             handle = RecallHandle.parse(header.recall_handle)
@@ -92,19 +92,19 @@ class Recalling:
             raise Failed(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != settings.name:
             raise Failed(ResponseCode.ILLEGAL_OPERATION, _NOT_NOW)
-        left = handle.deliver_ms - core.clock()
-        if not 0 < left < TimerRules.of(conf, core.clock).longest:
+        left = handle.deliver_ms - context.clock()
+        if not 0 < left < TimerRules.of(conf, context.clock).longest:
             raise Failed(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 
     def _put(self, connection: Connection, header: h.Recall, handle: RecallHandle) -> None:
-        core = self._core
+        context = self._context
         properties = {
             TAGS: _TAG,
             timer.DELETE_KEY: f"{handle.topic}+{handle.message_id}",
             UNIQ_KEY: handle.message_id,
             timer.DELIVER_MS: str(handle.deliver_ms),
-            "BORN_TIMESTAMP": str(core.clock()),
+            "BORN_TIMESTAMP": str(context.clock()),
             "TRACE_CONTEXT": "",
         }
         if header.producer_group is not None:
@@ -114,17 +114,17 @@ class Recalling:
             body=_BODY,
             properties=build(properties, trailing_separator=True),  # with the empty one, as a broker has it
             born_host=connection.peer,
-            store_host=core.settings.address,
+            store_host=context.settings.address,
         )
         try:
-            result = core.store.append(mark)
+            result = context.store.append(mark)
         except (OSError, RmqError) as err:
-            core.troubles.error(f"a recall cannot be stored: {err}")
+            context.log.error(f"a recall cannot be stored: {err}")
             raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         if not result.ok:
             log.warning("%s: a recall cannot be stored: %s", connection.peer, result.reason)
             raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        core.counts.add(counts.TOPIC_PUT, result.topic, 1)
-        core.counts.add(counts.TOPIC_PUT_SIZE, result.topic, result.size)
-        core.counts.add(counts.BROKER_PUT, core.settings.cluster, 1)
-        core.counts.add(counts.BROKER_PUT_SIZE, core.settings.cluster, result.size)
+        context.counts.add(counts.TOPIC_PUT, result.topic, 1)
+        context.counts.add(counts.TOPIC_PUT_SIZE, result.topic, result.size)
+        context.counts.add(counts.BROKER_PUT, context.settings.cluster, 1)
+        context.counts.add(counts.BROKER_PUT_SIZE, context.settings.cluster, result.size)

@@ -7,14 +7,16 @@ import logging
 
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.remoting.replies import Reply
 from formats.remoting.typed import to_fields
-from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.server.broker.known.answers import Failed, answer, send_header
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.sending import Sending
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.append.outgoing import Message
 
 log = logging.getLogger(__name__)
@@ -24,38 +26,39 @@ _PATIENCE = 3.0  # s that the client has
 
 
 class Replying:
-    """The job of a broker that passes replies on."""
+    """Requests that send a reply."""
 
-    def __init__(self, core: Core, sending: Sending) -> None:
-        self._core, self._sending = core, sending
+    def __init__(self, context: BrokerContext, sending: Sending) -> None:
+        self._context, self._sending = context, sending
 
-    async def handle(self, connection: Connection, request: Command) -> Command:
+    @handles(C.SEND_REPLY_MESSAGE, C.SEND_REPLY_MESSAGE_V2, right=rights.send_reply)
+    async def reply(self, call: Call[h.Send, bytes]) -> Command:
         """Requests 324 and 325."""
-        header = send_header(request, old=RequestCode.SEND_REPLY_MESSAGE)
-        message = self._sending.message(connection, header, request.body)
+        message = self._sending.build(call)
         self._sending.make_way(message.topic)
-        remark = await self._push(connection, header, message)
+        remark = await self._push(call, message)
         sent = h.Sent(msg_id="0", queue_id=0, queue_offset=0)
-        if self._core.store.layout.conf.flag("storeReplyMessageEnable", True):
-            result = self._core.store.append(message)
+        if self._context.store.layout.conf.flag("storeReplyMessageEnable", True):
+            result = self._context.store.append(message)
             if result.ok:
                 sent = h.Sent(msg_id=result.message_id, queue_id=message.queue_id, queue_offset=result.queue_offset)
-                self._core.arrived(result.topic, result.queue_id)
+                self._context.arrivals.publish(result.topic, result.queue_id)
             else:
-                log.warning("%s: a reply cannot be stored: %s", connection.peer, result.reason)
+                log.warning("%s: a reply cannot be stored: %s", call.connection.peer, result.reason)
         if remark is not None:
             raise Failed(ResponseCode.SYSTEM_ERROR, remark)
-        return answer(request, sent)
+        return call.answer(sent)
 
-    async def _push(self, connection: Connection, header: h.Send, message: Message) -> str | None:
-        """Hand it to whoever waits for it; why that cannot be done."""
+    async def _push(self, call: Call[h.Send, bytes], message: Message) -> str | None:
+        """Hand a reply to the client that waits for it; return why that cannot be done."""
         properties = message.property_map()
         client_id = properties.get(REPLY_TO)
         if client_id is None:
             return f"{REPLY_TO} is null, can not reply message"
-        waiting = self._core.clients.by_id(client_id)
+        waiting = self._context.clients.find_connection(client_id)
         if waiting is None:
             return f"push reply message fail, channel of <{client_id}> not found."
+        header = call.header
         reply = Reply(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -68,9 +71,9 @@ class Replying:
             properties=header.properties,
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
-            born_host=connection.peer,
-            store_host=self._core.settings.address,
-            store_timestamp=self._core.clock(),
+            born_host=call.connection.peer,
+            store_host=self._context.settings.address,
+            store_timestamp=self._context.clock(),
         )
         request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=to_fields(reply), body=message.body)
         try:

@@ -19,7 +19,8 @@ from formats.message.properties import DELAY, UNIQ_KEY, parse_text
 from formats.message.read import java_int
 from formats.primitives import parse_host
 from formats.remoting import headers as h
-from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from formats.variants.pop_handle import POP_CK
@@ -27,10 +28,12 @@ from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.ids import UniqueIds
 from rmqtool.rules.sending import Rejected, auto_create, check_at_broker
-from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, send_header
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.access import rights
+from rmqtool.server.broker.context import counts
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.recalling import handle_of
+from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
@@ -47,56 +50,58 @@ _OFFSET_SIZE = 8  # bytes at the end of an offset id
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message that waits to be stored, and who is to hear of it."""
+    """A message that waits to be stored, and the call that it answers."""
 
-    connection: Connection
-    request: Command
+    call: Call[h.Send, bytes]
     queue_id: int  # that was asked for
     message: Message
 
 
 class Sending:
-    """The jobs of a broker that store what producers send.
+    """Requests that send messages.
 
     Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync. Topics that
     are made for them are written down together too, before the first of them is stored.
     """
 
-    def __init__(self, core: Core, back: SendBack, transactions: TransactionService, random: Random) -> None:
-        self._core, self._back, self._transactions, self._random = core, back, transactions, random
+    def __init__(
+        self, context: BrokerContext, back: SendBack, transactions: TransactionService, random: Random
+    ) -> None:
+        self._context, self._back, self._transactions, self._random = context, back, transactions, random
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
         self._made: dict[str, TopicConfig] = {}  # topics that no file has yet
-        host = parse_host(core.settings.address)
+        host = parse_host(context.settings.address)
         self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
-        self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), core.clock)
-        self._release = core.release
+        self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), context.clock)
+        self._release = context.release
 
-    def handle(self, connection: Connection, request: Command) -> Command | None:
+    @handles(C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE, right=rights.send)
+    def send(self, call: Call[h.Send, bytes]) -> Command | None:
         """Requests 10, 310 and 320; they are answered when the message is stored."""
-        header = send_header(request, old=RequestCode.SEND_MESSAGE)
-        message = self.message(connection, header, request.body)
+        message, header = self.build(call), call.header
         properties = message.property_map()
         if header.batch:
-            return self._batch(request, message)
-        if properties.get(_HALF_MARK, "").lower() == "true" and not self._later(header, properties):
-            return self._half(request, header, message)
+            return self._batch(call, message)
+        if properties.get(_HALF_MARK, "").lower() == "true" and not self._comes_back(header, properties):
+            return self._half(call, message)
         if message.topic.startswith(RETRY_PREFIX):
-            return self._retry(request, header, message)
+            return self._retry(call, message)
         if not self._waiting:
             self._loop.call_soon(self.store)
-        self._waiting.append(_Sent(connection, request, message.queue_id, message))
+        self._waiting.append(_Sent(call, message.queue_id, message))
         return None
 
-    def message(self, connection: Connection, header: h.Send, body: bytes) -> Message:
-        """What is to be stored of a request, after :meth:`make_way` where it is not stored by :meth:`store`.
+    def build(self, call: Call[h.Send, bytes]) -> Message:
+        """The message of a request: to be stored after :meth:`make_way` where it is not stored by :meth:`store`.
 
         Raises:
             Failed: it may not be.
         """
-        core, properties = self._core, self._properties(header)
+        header, peer = call.header, call.connection.peer
+        properties = self._properties(header)
         try:
-            queue_id, topic_flag = self._checked(header, connection)
+            queue_id, topic_flag = self._check(header, peer)
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         if DELAY in properties and java_int(properties[DELAY]) is None:
@@ -104,37 +109,37 @@ class Sending:
         return Message(
             topic=header.topic,
             queue_id=queue_id,
-            body=body,
+            body=call.body,
             properties=properties,
             flag=header.flag,
             sys_flag=header.sys_flag | topic_flag,
             born_timestamp=header.born_timestamp,
-            born_host=connection.peer,
-            store_host=core.settings.address,
+            born_host=peer,
+            store_host=self._context.settings.address,
             reconsume_times=header.reconsume_times or 0,
         )
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _checked(self, header: h.Send, connection: Connection) -> tuple[int, int]:
+    def _check(self, header: h.Send, peer: str) -> tuple[int, int]:
         """(queue id, bits of the system flag that the topic adds) of a request that may be carried out."""
-        core, settings = self._core, self._core.settings
+        context, settings = self._context, self._context.settings
         if not settings.permission & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
         topic = header.topic
-        config = core.state.topic(topic) or self._made.get(topic)
+        config = context.state.topic(topic) or self._made.get(topic)
         if config is None:
             template = header.default_topic
             config = auto_create(
                 topic,
                 template,
-                core.state.topic(template),
+                context.state.topic(template),
                 header.default_topic_queue_nums,
                 enabled=settings.auto_create_topics,
             )
             check_at_broker(topic, header.queue_id, config, release=self._release)
             assert config is not None  # else it was refused
-            log.info("topic %s is made for %s, as %s", topic, connection.peer, template)
+            log.info("topic %s is made for %s, as %s", topic, peer, template)
             self._made[topic] = config
         else:
             check_at_broker(topic, header.queue_id, config, release=self._release)
@@ -153,12 +158,12 @@ class Sending:
             found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
             if not header.batch:
                 found.setdefault(UNIQ_KEY, self._ids())
-            found[_REGION] = self._core.settings.region
-            found[_TRACE] = "true" if self._core.settings.trace else "false"
-        found[_CLUSTER] = self._core.settings.cluster
+            found[_REGION] = self._context.settings.region
+            found[_TRACE] = "true" if self._context.settings.trace else "false"
+        found[_CLUSTER] = self._context.settings.cluster
         return found
 
-    def _later(self, header: h.Send, properties: dict[str, str]) -> bool:
+    def _comes_back(self, header: h.Send, properties: dict[str, str]) -> bool:
         """5.x takes no message for a half one that comes back to a consumer with a delay."""
         return self._release.is_5 and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
@@ -171,17 +176,17 @@ class Sending:
             Failed: that topic was to be made, and cannot be.
         """
         failed = self.store()
-        if failed is not None and self._core.state.topic(topic) is None:
+        if failed is not None and self._context.state.topic(topic) is None:
             raise failed
 
     def store(self) -> Failed | None:
-        """Store what waits, and answer; why topics could not be made that were to be."""
+        """Store what waits, and answer; return why topics could not be made that were to be."""
         waiting, self._waiting = self._waiting, []
         failed = self._make_topics()
         if failed is not None:
-            lost = [one for one in waiting if self._core.state.topic(one.message.topic) is None]
-            _answer(lost, [failed.answer(one.request) for one in lost])
-            waiting = [one for one in waiting if self._core.state.topic(one.message.topic) is not None]
+            lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
+            _answer(lost, [failed.answer(one.call.request) for one in lost])
+            waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
         if waiting:
             self._store(waiting)
         return failed
@@ -191,57 +196,59 @@ class Sending:
         if not made:
             return None
         try:
-            self._core.set_topics(made.values())
+            self._context.set_topics(made.values())
         except (OSError, RmqError) as err:
             code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(err) else ResponseCode.SYSTEM_ERROR
-            return self._core.failed(f"topics {', '.join(made)} cannot be made", err, code)
+            return self._context.failure(f"topics {', '.join(made)} cannot be made", err, code)
         return None
 
     def _store(self, waiting: list[_Sent]) -> None:
         try:
-            results: Sequence[PutResult] = self._core.store.append_many([one.message for one in waiting])
+            results: Sequence[PutResult] = self._context.store.append_many([one.message for one in waiting])
         except (OSError, RmqError) as err:
-            failed = self._core.failed("messages cannot be stored", err)
-            _answer(waiting, [failed.answer(one.request) for one in waiting])
+            failed = self._context.failure("messages cannot be stored", err)
+            _answer(waiting, [failed.answer(one.call.request) for one in waiting])
             return
         both = list(zip(waiting, results, strict=True))
-        _answer(waiting, [self._answer_of(one.request, one.queue_id, result) for one, result in both])
+        _answer(waiting, [self._answer_of(one.call, one.queue_id, result) for one, result in both])
         for one, result in both:
             if result.ok:
                 self._count(one.message.topic, 1, result.size)
         for key in {(result.topic, result.queue_id) for result in results if result.ok}:
-            self._core.arrived(*key)
+            self._context.arrivals.publish(*key)
 
-    def _answer_of(self, request: Command, queue_id: int, result: PutResult, unique: str | None = None) -> Command:
+    def _answer_of(
+        self, call: Call[h.Send, bytes], queue_id: int, result: PutResult, unique: str | None = None
+    ) -> Command:
         if not result.ok:
-            return request.response(_code_of(result.status), result.reason)
-        settings = self._core.settings
+            return call.request.response(_code_of(result.status), result.reason)
+        settings = self._context.settings
         header = h.Sent(
             msg_id=result.message_id,
             queue_id=queue_id,
             queue_offset=result.queue_offset,
             transaction_id=unique,
-            recall_handle=handle_of(self._core, result) if self._release.has_timer else None,
+            recall_handle=handle_of(self._context, result) if self._release.has_timer else None,
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
-        return answer(request, header)
+        return call.answer(header)
 
-    def _batch(self, request: Command, message: Message) -> Command:
+    def _batch(self, call: Call[h.Send, bytes], message: Message) -> Command:
         self.make_way(message.topic)
         if message.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         try:
-            done = self._core.store.live.append_encoded(message)
+            done = self._context.store.live.append_encoded(message)
         except Illegal as err:
             raise Failed(_code_of(err.status), err.reason) from None
         except FormatError as err:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, str(err)) from None
         except (OSError, RmqError) as err:
-            raise self._core.failed("messages cannot be stored", err) from None
-        self._core.arrived(message.topic, message.queue_id)
+            raise self._context.failure("messages cannot be stored", err) from None
+        self._context.arrivals.publish(message.topic, message.queue_id)
         self._count(message.topic, done.messages, done.size)
-        settings = self._core.settings
+        settings = self._context.settings
         header = h.Sent(
             msg_id=self._ids_of(done.offsets),
             queue_id=message.queue_id,
@@ -250,15 +257,15 @@ class Sending:
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
-        return answer(request, header)
+        return call.answer(header)
 
     def _batch_id(self, batch: Message) -> str | None:
         """The id of a batch that is kept in one record; None for one whose messages each have their own."""
-        inner = self._release.has_attributes and batch.topic in self._core.store.live.batch_topics
+        inner = self._release.has_attributes and batch.topic in self._context.store.live.batch_topics
         return batch.property_map().get(UNIQ_KEY) if inner else None
 
     def _count(self, topic: str, messages: int, size: int) -> None:
-        add, cluster = self._core.counts.add, self._core.settings.cluster
+        add, cluster = self._context.counts.add, self._context.settings.cluster
         add(counts.TOPIC_PUT, topic, messages)
         add(counts.TOPIC_PUT_SIZE, topic, size)
         add(counts.BROKER_PUT, cluster, messages)
@@ -271,41 +278,41 @@ class Sending:
         digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET_SIZE).upper()
         return self._id_of_host + digits.replace(",", f",{self._id_of_host}")
 
-    def _half(self, request: Command, header: h.Send, message: Message) -> Command:
+    def _half(self, call: Call[h.Send, bytes], message: Message) -> Command:
         self.make_way(message.topic)
-        if self._core.settings.reject_transactions:
-            words = f"the broker[{self._core.settings.address}] sending transaction message is forbidden"
+        if self._context.settings.reject_transactions:
+            words = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
             raise Failed(ResponseCode.NO_PERMISSION, words)
-        group = message.property_map().get("PGROUP", header.producer_group)
-        result = self._guarded(lambda: self._transactions.prepare(message, group))
+        group = message.property_map().get("PGROUP", call.header.producer_group)
+        result = self._store_one(lambda: self._transactions.prepare(message, group))
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
-        return self._answer_of(request, message.queue_id, result, unique)
+        return self._answer_of(call, message.queue_id, result, unique)
 
-    def _retry(self, request: Command, header: h.Send, message: Message) -> Command:
+    def _retry(self, call: Call[h.Send, bytes], message: Message) -> Command:
         self.make_way(message.topic)
-        most = header.max_reconsume_times
+        most = call.header.max_reconsume_times
         group = message.topic.removeprefix(RETRY_PREFIX)
-        locked = self._core.locks.any(group)
-        result = self._guarded(lambda: self._back.send_to_retry(message, most, locked=locked))
-        self._core.arrived(result.topic, result.queue_id)
-        self._core.arrived(DLQ_PREFIX + group, 0)
-        return self._answer_of(request, message.queue_id, result)
+        locked = self._context.locks.is_held(group)
+        result = self._store_one(lambda: self._back.send_to_retry(message, most, locked=locked))
+        self._context.arrivals.publish(result.topic, result.queue_id)
+        self._context.arrivals.publish(DLQ_PREFIX + group, 0)
+        return self._answer_of(call, message.queue_id, result)
 
-    def _guarded(self, put: Callable[[], PutResult]) -> PutResult:
+    def _store_one(self, put: Callable[[], PutResult]) -> PutResult:
         try:
             return put()
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            raise self._core.failed("messages cannot be stored", err) from None
+            raise self._context.failure("messages cannot be stored", err) from None
 
 
 def _answer(asked: list[_Sent], responses: list[Command]) -> None:
     """Each connection gets its answers at once."""
     by_connection: defaultdict[Connection, list[Command]] = defaultdict(list)
     for one, response in zip(asked, responses, strict=True):
-        if not one.request.is_oneway:
-            by_connection[one.connection].append(response)
+        if not one.call.request.is_oneway:
+            by_connection[one.call.connection].append(response)
     for connection, answers in by_connection.items():
         connection.send_now(answers)
 

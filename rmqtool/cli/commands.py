@@ -1,0 +1,262 @@
+"""The table of commands. The first screen, marks, paging, completion and the modules to load derive from it.
+
+A new command is an entry here and a function in the module that the entry names; ``rmqtool manual developing`` has the
+steps. Every start of the program reads this module, so it imports nothing.
+"""
+
+LINE = 80  # columns of the first screen
+_TITLES = 19  # of these, what stands before the summaries
+
+
+class Command:
+    """One command.
+
+    Args:
+        name: a word; a group puts its own before it.
+        module: the one that registers it, below ``rmqtool.cli``.
+        summary: its line where commands are listed.
+        arguments: what each of its arguments is. Completion knows ``topic``, ``group``, ``queue``, ``code``,
+            ``config-file``, and of ``page`` and ``part...`` the words; for others it leaves files to the shell.
+
+    Attributes:
+        pages: it only shows something and ends by itself: a pager holds it, and its notes come below.
+        writes: it changes something, so that an answer that nobody has read is no success.
+        marked: it has a * on the first screen: it changes a store or makes one.
+        discards: ended by Ctrl-C or SIGTERM, it throws away what it has made.
+        resumes: ended so, the same command goes on with it.
+    """
+
+    __slots__ = ("arguments", "discards", "marked", "module", "name", "pages", "resumes", "summary", "writes")
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        summary: str,
+        arguments: str = "",
+        *,
+        pages: bool = False,
+        writes: bool = False,
+        marked: bool | None = None,
+        discards: bool = False,
+        resumes: bool = False,
+    ) -> None:
+        self.name, self.module, self.summary, self.arguments = name, module, summary, arguments.split()
+        self.pages, self.writes = pages, writes
+        self.marked = writes if marked is None else marked
+        self.discards, self.resumes = discards, resumes
+
+
+class Group:
+    """A word with commands behind it, which are shown in their order.
+
+    Args:
+        summary: its line on the first screen, without the names of the commands.
+        help: the same on its own screen.
+    """
+
+    __slots__ = ("commands", "help", "marked", "name", "summary")
+
+    def __init__(self, name: str, summary: str, help: str | None, *commands: Command) -> None:
+        names = ", ".join(command.name for command in commands)
+        self.name, self.commands = name, {command.name: command for command in commands}
+        self.summary, self.help = f"{summary} ({names}).", f"{help or summary} ({names})."
+        self.marked = any(command.marked for command in commands)
+        for command in commands:
+            command.name = f"{name} {command.name}"
+            if command.writes:
+                command.summary = command.summary.replace(".", " (writes).")
+
+
+def _shows(name: str, module: str, summary: str, arguments: str = "") -> Command:
+    return Command(name, module, summary, arguments, pages=True)
+
+
+def _writes(name: str, module: str, summary: str, arguments: str = "", **more: bool) -> Command:
+    return Command(name, module, summary, arguments, writes=True, **more)
+
+
+SECTIONS: dict[str, tuple[Command | Group, ...]] = {
+    "Look": (
+        _shows("info", "read.inspect", "Tell what a store is: version, sizes, topics, who holds it.", "store"),
+        _shows("check", "read.check", "Check a whole store, and tell what to do.", "store"),
+        _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
+        _shows("trace", "read.trace", "Tell the whole life of one message, copy by copy.", "store id"),
+        Group(
+            "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
+            _shows("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
+            _shows("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
+            _shows("latest", "read.topic", "Show the newest message of each key of a compacted topic.", "store topic"),
+            _shows("unused", "read.topic", "List topics that nobody needs, and why.", "store"),
+        ),
+        _shows("query-key", "read.query", "Find the messages of a topic by key, through the index.", "store topic key"),
+        _shows("query-id", "read.query", "Find a message by its offset id or its unique id.", "store id topic"),
+        _shows(
+            "query-offset", "read.query", "Read messages of a queue from a queue offset on.", "store topic queue offset"
+        ),
+        _shows("query-time", "read.query", "Find the queue offset for a store time.", "store topic queue time"),
+        Group(
+            "commitlog", "Look into the commit log", None,
+            _shows("dump", "read.files", "List messages in log order.", "store topic"),
+            _shows("hexdump", "read.files", "Show bytes of the commit log with every field named.", "store"),
+        ),
+        Group(
+            "consumequeue", "Look into consume queues", None,
+            _shows(
+                "dump", "read.files", "List the entries of consume queues, as a broker would read them.", "store topic"
+            ),
+        ),
+        Group(
+            "index", "Look into index files", None,
+            _shows("dump", "read.files", "List index files or their entries, oldest first.", "store"),
+        ),
+        _shows("checkpoint", "read.inspect", "Show up to when messages, queues and index are flushed.", "store"),
+        _shows(
+            "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"
+        ),
+        _shows("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
+        _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
+    ),
+    "Repair": (
+        _writes("recover", "repair.recover", "Recover a store as a broker would, keeping what is cut.", "store"),
+        _writes("salvage", "repair.salvage", "Copy every intact message into a new store.", "store new", discards=True),
+        _writes("export", "repair.salvage", "Write a store in RocksDB form anew in files.", "store new", discards=True),
+        _writes(
+            "rebuild", "repair.rebuild", "Build queues, index or checkpoint again, repair config.", "store part..."
+        ),
+        _writes("undo", "repair.undo", "Put back what the last writing command replaced.", "store"),
+        _writes("truncate", "repair.truncate", "Cut the log at a message, queues and index too.", "store offset"),
+        _writes("dispatch", "repair.truncate", "Put messages that no queue has yet into queues and index.", "store"),
+        _writes("clean", "repair.clean", "Remove expired commit-log files, and what points there.", "store"),
+    ),
+    "Write": (
+        _writes("init", "repair.init", "Make an empty store.", "store"),
+        _writes("append", "write.append", "Append messages to a store, given as NDJSON.", "store file"),
+        _writes("import", "write.import_", "Make a store from messages in Parquet or NDJSON.", "new file..."),
+        _writes("run", "write.run", "Deliver delays and retries, check transactions.", "store"),
+    ),
+    "Serve": (
+        Command("serve", "serve.serve", "Serve a store to RocketMQ clients, as a broker does.", "store", marked=True),
+        Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
+    ),
+    "Live clusters": (
+        Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
+        Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
+        _writes("replay", "live.copying.replay", "Send the messages of a store, each once.", "store", marked=False),
+        _writes("mirror", "live.copying.mirror", "Copy topics into a store, each message once.", "live-topic..."),
+    ),
+    "Consumers": (
+        Group(
+            "group", "Groups", "Look at consumer groups and set their offsets",
+            _shows("list", "consumers.group", "List groups: topics, lag, retries, dead letters.", "store"),
+            _shows("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
+            _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
+            _shows("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
+            _writes("reset", "consumers.group", "Set the offsets of a group.", "store group topic"),
+            _writes("clone", "consumers.group", "Give a group the offsets of another.", "store group group topic"),
+            _shows(
+                "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"
+            ),
+        ),
+        Group(
+            "retry", "Messages that consumers gave back", "Look at messages that consumers gave back",
+            _shows("list", "consumers.retry", "List what consumer groups gave back.", "store group topic"),
+        ),
+        Group(
+            "dlq", "Dead letters", "Look at dead letters and give them back",
+            _shows("list", "consumers.retry", "List dead letters.", "store group topic"),
+            _shows("export", "consumers.retry", "Write dead letters as whole messages.", "store group topic"),
+            _writes("requeue", "consumers.retry", "Give dead letters back to their group or topic.", "store group"),
+        ),
+        Group(
+            "delay", "Delayed messages", "Look at delayed messages",
+            _shows("list", "consumers.delay", "Show each delay level, and what waits in it.", "store"),
+            _shows("due", "consumers.delay", "List the messages that a broker would deliver at once.", "store topic"),
+        ),
+        Group(
+            "transaction", "Half messages and what ended them",
+            "Look at transactions: half messages and what ended them",
+            _shows("list", "consumers.transaction", "List transactions with their state.", "store group topic"),
+            _shows("show", "consumers.transaction", "Show one transaction: message, checks, end.", "store id"),
+        ),
+        Group(
+            "rebalance", "Tell which consumer gets which queue", None,
+            _shows("plan", "consumers.rebalance", "Tell which consumer of a group gets which queue.", "store topic"),
+        ),
+    ),
+    "Tables, through Spark": (
+        _writes(
+            "dump-to-parquet", "tables.dump", "Write all messages to Parquet.", "store out", marked=False, resumes=True
+        ),
+        Command("sql", "tables.sql", "Query a store in SQL.", "store query"),
+        Group(
+            "report", "Ready reports", "Run a ready report",
+            Command(
+                "traffic", "tables.report", "Count messages and bytes by topic and hour or minute (UTC).", "store topic"
+            ),
+            Command("sizes", "tables.report", "Count messages by topic and stored size.", "store topic"),
+            Command("duplicates", "tables.report", "List what a topic has more than once.", "store topic"),
+            Command("producers", "tables.report", "Count messages by the host that sent them.", "store topic"),
+            Command("lag", "tables.report", "Show how far consumer groups are behind, by topic.", "store group topic"),
+            Command(
+                "unconsumed", "tables.report", "List messages that were sent and not consumed.", "store group topic"
+            ),
+            Command("retries", "tables.report", "Follow messages that a group failed to consume.", "store group"),
+        ),
+        _writes("warm-up", "tables.warm_up", "Make Spark start faster from now on.", marked=False),
+    ),
+}  # fmt: skip
+WORDS: dict[str, Command | Group] = {entry.name: entry for section in SECTIONS.values() for entry in section}
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for entry in WORDS.values()
+    for command in (entry.commands.values() if isinstance(entry, Group) else (entry,))
+}
+
+
+def find_command(argv: list[str]) -> Command | None:
+    """The command of a command line, which may be no good; None where there is none."""
+    words = [word for word in argv if not word.startswith("-")]
+    return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
+
+
+def writes(argv: list[str]) -> bool:
+    """Whether a command line is that of a command that changes something, and not of a dry run."""
+    command = find_command(argv)
+    return command is not None and command.writes and "--dry-run" not in argv
+
+
+def options_of(name: str) -> list[str]:
+    """The options of a command; those that take a value end with ``=``."""
+    from rmqtool.cli.option_names import TEXT
+
+    return _lines(TEXT).get(name, "").split()
+
+
+def words_of(what: str) -> list[str]:
+    """The values of an option or argument of a command (``init --engine``); none where they are not a few words."""
+    from rmqtool.cli.option_names import VALUES
+
+    return _lines(VALUES).get(what, "").split()
+
+
+def _lines(table: str) -> dict[str, str]:
+    parts = (line.partition(": ") for line in table.replace("\n  ", " ").splitlines())
+    return {name: rest for name, _colon, rest in parts}
+
+
+def list_commands() -> str:
+    """All sections as the first screen has them."""
+    return "\n\n".join("\n".join([f"{title}:", *map(_line, entries)]) for title, entries in SECTIONS.items())
+
+
+def _line(entry: Command | Group) -> str:
+    line = f"  {'*' if entry.marked else ' '} {entry.name}"
+    line += " " * (_TITLES - len(line))
+    lines = [""]
+    for word in entry.summary.split():
+        room = LINE - _TITLES - 2
+        if len(lines[-1]) + 1 + len(word) > room and lines[-1]:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return line + "  " + ("\n" + " " * (_TITLES + 2)).join(lines)

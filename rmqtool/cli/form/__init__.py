@@ -1,1 +1,0 @@
-"""The form of what is shown: plain text, and tables of it."""

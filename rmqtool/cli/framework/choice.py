@@ -1,0 +1,117 @@
+"""The selection options of commands that list rows, and what a command ends with where nothing has them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
+
+T = TypeVar("T")
+NO_MATCH = 1
+_END = object()
+
+
+def matches(text: str | None, globs: Sequence[str] | None) -> bool:
+    """Whether a name is one of those asked for; it is where none are. A name matches itself, brackets and all."""
+    return not globs or (text is not None and any(text == glob or fnmatchcase(text, glob) for glob in globs))
+
+
+def no_match(count: int, code: int = 0, **given: Any) -> int:
+    """The exit code of a command that selects: 1, and a line on stderr, where something was asked for and none has it.
+
+    Where there is nothing at all, a line on stderr says that.
+
+    Args:
+        count: rows that have it.
+        code: the exit code otherwise.
+        given: selection options by name, those that are not given as None or empty.
+    """
+    asked = [f"--{name.replace('_', '-')} {_words(value)}" for name, value in given.items() if value not in (None, [])]
+    if count:
+        return code
+    if not asked:
+        note("there is nothing to list")
+        return code
+    note(f"nothing matches {' '.join(asked)}")
+    return code or NO_MATCH
+
+
+def _words(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def limited(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iterator[T]:
+    """No more than so many rows; a line on stderr says that there may be more.
+
+    Args:
+        source: what the rows are picked from; where it has ended, nothing was left out.
+    """
+    for count, row in enumerate(rows, 1):
+        yield row
+        if count == limit:
+            if next(source, _END) is not _END:
+                note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
+            return
+
+
+def first(rows: Iterable[T], limit: int | None) -> Iterator[T]:
+    """No more than so many of rows that are all wanted; a line on stderr says that there are more."""
+    source = iter(rows)
+    return limited(source, limit, source)
+
+
+def say_empty(**ranges: tuple[Any, Any] | None) -> None:
+    """Say on stderr which ranges hold nothing, because they end where they begin, or before."""
+    for name, bounds in ranges.items():
+        if bounds is not None and None not in bounds and bounds[1] <= bounds[0]:
+            first, after = bounds
+            words = (
+                "--until is not later than --since" if name == "time" else f"--{name.replace('_', '-')} {first}:{after}"
+            )
+            note(f"{words}: an empty range")
+
+
+class Choice:
+    """Picks rows by their fields, and knows whether there were any.
+
+    Args:
+        given: the selection options ``group``, ``topic``, ``queue``, ``state``, ``level``, ``since`` and ``until``, as
+            the command line gives them.
+        fields: names of the rows' fields, where they differ from the options' (``queue`` is ``queueId``, times are
+            compared with ``storeTimestamp``).
+
+    Attributes:
+        count: rows that matched.
+    """
+
+    _FIELDS = {"queue": "queueId", "since": "storeTimestamp", "until": "storeTimestamp"}  # noqa: RUF012 (read only)
+
+    def __init__(self, given: dict[str, Any], **fields: str) -> None:
+        self.given = {name: value for name, value in given.items() if value not in (None, [])}
+        self._fields = {name: fields.get(name, self._FIELDS.get(name, name)) for name in self.given}
+        self._times = {name: parse_time(self.given[name]) for name in ("since", "until") if name in self.given}
+        self.count = 0
+        say_empty(time=(self._times.get("since"), self._times.get("until")))
+
+    def __call__(self, rows: Iterable[T], limit: int | None = None) -> Iterator[T]:
+        """The rows that have all of it, no more than ``limit``."""
+        source = iter(rows)
+        for row in limited(filter(self.has, source), limit, source):
+            self.count += 1
+            yield row
+
+    def has(self, row: Any) -> bool:
+        """Whether a row does."""
+        return all(self._has(name, value, getattr(row, self._fields[name])) for name, value in self.given.items())
+
+    def _has(self, name: str, asked: Any, value: Any) -> bool:
+        if name in self._times:
+            return bool(value >= self._times[name] if name == "since" else value < self._times[name])
+        if name in ("group", "topic"):
+            return matches(value, asked)
+        return value in asked if isinstance(asked, list) else bool(value == asked)
+
+    def ends(self, code: int = 0) -> int:
+        """The exit code, as :func:`no_match` has it."""
+        return no_match(self.count, code, **self.given)

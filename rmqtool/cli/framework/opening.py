@@ -1,0 +1,81 @@
+"""The store of a command line, and the release whose rules it is to be taken by."""
+
+from typing import TYPE_CHECKING
+
+from rmqtool.cli.render.text import note
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhere, need_readable_log
+
+if TYPE_CHECKING:
+    from rmqtool.rules.releases import Release
+
+
+def open_store(store: str, broker_conf: str | None) -> StoreLayout:
+    """The layout of a store directory, by the broker's properties file where one is given."""
+    return StoreLayout(store, load(broker_conf) if broker_conf else None)
+
+
+def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> CommitLog:
+    """The commit log of a store that has one, or at least queues that say that there was one.
+
+    Args:
+        say: which parts of the log are not read; a command that writes asks the table of roles instead.
+
+    Raises:
+        UnreadableStore: neither, for example in a directory of config files alone.
+    """
+    layout = open_store(store, broker_conf)
+    log = CommitLog(layout)
+    if say:
+        for words in log_elsewhere(layout, "missing here"):
+            note(f"warning: {words}")
+    if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
+        raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
+    return log
+
+
+def need_messages(
+    store: str,
+    broker_conf: str | None,
+    asked: Asked | None = None,
+    *,
+    tier: bool = True,
+    what: str = "not shown",
+) -> CommitLog:
+    """As :func:`need_log`, for commands that answer with messages; says which are elsewhere.
+
+    Args:
+        asked: whether the answer is of a queue (topic, queue id); all by default.
+        tier: say how many messages are in the tier alone; messages of system topics never are.
+        what: is not done with the messages.
+
+    Raises:
+        CorruptFile: they are in a DLedger log, which is not read: an empty answer would be wrong.
+    """
+    log = need_log(store, broker_conf, say=False)
+    need_readable_log(log.layout)
+    elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
+    for words in elsewhere:
+        note(f"warning: {words}")
+    return log
+
+
+def chosen_release(text: str) -> "Release | None":
+    """The release whose rules the user asks for; None for those of the release that wrote the store (``auto``).
+
+    Raises:
+        BadValue: no release with rules of its own has that name.
+    """
+    if text == "auto":
+        return None
+    from rmqtool.rules.releases import RELEASES, release_named
+
+    try:
+        return release_named(text)
+    except ValueError:
+        *others, last = RELEASES
+        raise BadValue(f"--engine {text}: give {', '.join(('auto', *others))} or {last}") from None

@@ -1,0 +1,173 @@
+"""Options that many commands share, said once."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Output(StrEnum):
+    """Forms of a result."""
+
+    text = "text"
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+    csv = "csv"
+
+
+class Progress(StrEnum):
+    """Where it is told how far a command is."""
+
+    auto = "auto"
+    json = "json"
+    none = "none"
+
+
+class Body(StrEnum):
+    """Forms of a message body."""
+
+    auto = "auto"
+    utf8 = "utf8"
+    json = "json"
+    hex = "hex"
+    base64 = "base64"
+    none = "none"
+
+
+StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: text, table, json, ndjson or csv.")
+]
+BodyOption = Annotated[
+    Body,
+    typer.Option(
+        "--body",
+        metavar="FORM",
+        help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
+    ),
+]
+TlsOption = Annotated[
+    str | None,
+    typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),
+]
+AclOption = Annotated[
+    str | None,
+    typer.Option(
+        "--acl", metavar="FILE", help="Sign as mqadmin does with this tools.yml; else with RMQTOOL_ACCESS_KEY."
+    ),
+]
+BrokerConfOption = Annotated[
+    str | None,
+    typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Stop after this many rows.")]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time (ms, ISO 8601, -48h, now).")
+]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="TOPIC", help="Only these topics, * and ? match; may be repeated."),
+]
+GroupOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
+]
+# option, and the word behind the store that says the same
+SELECTED: tuple[tuple[Any, Any], ...] = (
+    (GroupOption, Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The same as --group.")]),
+    (TopicOption, Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The same as --topic.")]),
+)
+QueueOption = Annotated[
+    list[int] | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only these queue ids; may be repeated.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag; may be repeated.")
+]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Only messages with this key; may be repeated.")
+]
+OffsetOption = Annotated[
+    str | None, typer.Option("--offset", metavar="A:B", help="Physical offsets from A up to, not including, B.")
+]
+QueueOffsetOption = Annotated[
+    str | None, typer.Option("--queue-offset", metavar="A:B", help="Queue offsets from A up to, not including, B.")
+]
+ScanOption = Annotated[bool, typer.Option("--scan", help="Read the whole log if the index has no answer.")]
+ZoneOption = Annotated[
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, in this order: topic,queueId.")
+]
+WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, in full, however long the lines.")]
+ProgressOption = Annotated[
+    Progress,
+    typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
+]
+RECOVERY_TABLES = (
+    "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
+    "mended", "pending", "tierDangers", "unfit", "report",
+)  # fmt: skip
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+AcceptLossOption = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="With --yes: even if intact messages are lost by it; the plan says how many."),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
+BackupOption = Annotated[
+    str | None,
+    typer.Option("--backup", metavar="DIR", help="Keep what is replaced here instead of in STORE.rmqtool."),
+]
+BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous generation (.bak).")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="RELEASE",
+        help="Rules of this release: 4.9, 5.3, 5.5, or auto for that of the store.",
+    ),
+]
+
+
+# -- options that go together ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Times:
+    """A range of store times."""
+
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True)
+class MessageChoice:
+    """Which messages."""
+
+    topic: TopicOption = None
+    queue: QueueOption = None
+    tag: TagOption = None
+    key: KeyOption = None
+    offset: OffsetOption = None
+    queue_offset: QueueOffsetOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Which groups, and which of the queues that they consume."""
+
+    group: GroupOption = None
+    topic: TopicOption = None
+    queue: QueueOption = None
+
+
+ANY_TIME, ANY_MESSAGE, ANY_GROUP = Times(), MessageChoice(), GroupChoice()

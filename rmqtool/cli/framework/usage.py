@@ -1,0 +1,139 @@
+"""Command lines that Click and Pydantic cannot make sense of, said as all other errors are, with what was meant."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from rmqtool.errors import BadValue
+
+_NO_COMMAND = re.compile(r"No such command '(.*?)'(?:\.| \(|$)", re.DOTALL)
+_ABOUT_VALUES = (
+    (r"Input should be a valid integer.*", "not a whole number"),
+    (r"Input should be a valid number.*", "not a number"),
+    (r"Input should be greater than or equal to (\S+)", r"give a number of at least \1"),
+    (r"Input should be less than or equal to (\S+)", r"give a number of at most \1"),
+    (r"Input should be greater than (\S+)", r"give a number above \1"),
+    (r"Input should be less than (\S+)", r"give a number below \1"),
+)
+_REST = (
+    (r"^Got unexpected extra argument(?:s|\(s\))? \((.*)\)$", r"too many arguments: \1"),
+    (r"^Option '(.*)' requires an argument$", r"\1: give a value"),
+    (r"^Missing (argument|option) '(.*)'$", r"missing \1 \2"),
+    (r"^No such", "no such"),
+)
+# words: command lines that do what is looked for
+_MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("lag backlog progress", ("group lag STORE",)),
+    ("grep search", ("query-key STORE TOPIC KEY", "commitlog dump STORE -o ndjson | grep TEXT")),
+    ("find get lookup message messages msg key", ("query-key STORE TOPIC KEY", "query-id STORE ID")),
+    ("id", ("query-id STORE ID",)),
+    ("repair fix heal", ("check STORE, which tells what to do", "recover STORE", "salvage STORE NEWSTORE")),
+    ("restore revert rollback", ("undo STORE",)),
+    ("backup copy rescue", ("salvage STORE NEWSTORE",)),
+    ("ls list topics", ("topic list STORE", "info STORE")),
+    ("dump cat view print show read", ("commitlog dump STORE", "dump-to-parquet STORE OUT")),
+    ("tail head follow", ("commitlog dump STORE --since -10m", "consume --namesrv HOST:PORT TOPIC --follow")),
+    ("du df size sizes count", ("topic list STORE", "info STORE")),
+    ("stats stat status describe summary", ("info STORE", "topic list STORE", "report traffic STORE")),
+    ("groups consumers consumer subscriptions", ("group list STORE", "group lag STORE")),
+    ("offset consumerOffset", ("group offsets STORE", "offsets STORE")),
+    ("reset seek", ("group reset STORE GROUP --to-time TIME",)),
+    ("verify validate fsck scan test doctor", ("check STORE",)),
+    ("purge expire gc retention delete rm", ("clean STORE --dry-run",)),
+    ("requeue resend", ("dlq requeue STORE GROUP",)),
+    ("dead deadletter dead-letters", ("dlq list STORE",)),
+    ("retries", ("retry list STORE",)),
+    ("produce publish put", ("send --namesrv HOST:PORT", "append STORE FILE")),
+    ("parquet spark", ("dump-to-parquet STORE OUT",)),
+    ("query", ("query-key STORE TOPIC KEY", "sql STORE 'select ...'")),
+    ("hexdump hex", ("commitlog hexdump STORE --offset A:B",)),
+    ("reindex", ("rebuild STORE index",)),
+    ("create new", ("init STORE",)),
+    ("broker", ("serve STORE",)),
+    ("nameserver namesrv-start", ("namesrv",)),
+    ("man docs doc", ("manual",)),
+    ("version", ("--version",)),
+    ("cut", ("truncate STORE",)),
+    ("timer delays schedule", ("delay list STORE",)),
+    ("transactions", ("transaction list STORE",)),
+    ("log commit-log", ("commitlog dump STORE",)),
+    ("queue queues", ("consumequeue dump STORE", "topic show STORE TOPIC")),
+)
+
+
+def tell(error: Any, word: str | None) -> int:
+    """Raise it in one line.
+
+    Args:
+        word: the command, where it is one.
+
+    Returns:
+        The exit code where there is nothing but the name of a group, of which help is shown.
+
+    Raises:
+        BadValue: in any other case.
+    """
+    text = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(text.rstrip("\n") + "\n")
+        return int(error.exit_code)
+    if (unknown := _NO_COMMAND.match(text)) is not None:
+        text = _no_command(unknown[1], error.ctx)
+    text = " ".join(text.split()).replace("Value error, ", "").removesuffix(".")
+    text = re.sub(r"\. Did you mean (.*)\?$|\(Possible options?: (.*)\)$", _did_you_mean, text)
+    text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
+    for pattern, words in _REST:
+        text = re.sub(pattern, words, text)
+    path = f"rmqtool {word}" if word is not None else "rmqtool"
+    if getattr(error, "ctx", None) is not None:
+        path = error.ctx.command_path
+    raise BadValue(f"{text}; see {path} --help")
+
+
+def _no_command(word: str, ctx: Any) -> str:
+    known = ctx.command.list_commands(ctx)
+    group = "" if ctx.parent is None else ctx.info_name
+    meant = meant_in(group, word, known) if group else meant_by(word, known)
+    return f"no such command {word!r}" + (f" (did you mean {meant}?)" if meant else "")
+
+
+def _did_you_mean(found: re.Match[str]) -> str:
+    return f" (did you mean {found[1]}?)" if found[1] else f"(did you mean {found[2]}?)"
+
+
+def _about_value(found: re.Match[str]) -> str:
+    name, why = found[1].replace("'", "").strip("[]"), found[2]
+    if known := re.fullmatch(r"('.*') is not one of (.*)", why):
+        return f"{name}: {known[1]} is not one of {known[2].replace(chr(39), '')}"
+    for pattern, words in _ABOUT_VALUES:
+        why = re.sub(pattern, words, why)
+    return f"{name}: {why}"
+
+
+def meant_by(word: str, known: Sequence[str]) -> str:
+    """What somebody who typed a word instead of a command was most likely looking for; empty where it is not known.
+
+    Args:
+        known: the commands that there are.
+    """
+    for words, commands in _MEANT:
+        if word.lower() in words.lower().split():
+            return " or ".join(f"rmqtool {command}" for command in commands)
+    near = get_close_matches(word.lower(), known, 3)
+    return " or ".join(f"rmqtool {command}" for command in near)
+
+
+def meant_in(group: str, word: str, known: Sequence[str]) -> str:
+    """As :func:`meant_by`, of a word behind a group (``rmqtool topic STORE``): a path is most likely for its first."""
+    near = get_close_matches(word.lower(), known, 3)
+    if near:
+        return " or ".join(f"rmqtool {group} {command}" for command in near)
+    path = word if _is_path(word) else "STORE"
+    return f"rmqtool {group} {known[0]} {path}"
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or os.path.isdir(word)

@@ -1,0 +1,166 @@
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
+
+TEXT = """
+append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
+  -o=
+checkpoint: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --files= --help --hours= --output=
+  --progress= --table= --tz= --wide --yes -h -n -o= -y
+commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
+  --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
+config: --bak --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+consume: --ack --acl= --body= --columns= --exit-idle= --follow --from= --group= --help --limit= --namesrv= --orderly
+  --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
+consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
+  --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
+  --until= --wide -h -o= -q= -t=
+delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
+dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until=
+  --wide -g= -h -o= -t=
+dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
+  -o= -t=
+dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
+  --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
+  --tz= --until= --where= --wide -h -o= -t=
+explain: --columns= --help --output= --wide -h -o=
+export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
+group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
+  --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
+group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
+  -g= -h -o= -q= -t=
+group inflight: --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
+  -q= -t=
+group lag: --broadcast= --broker-conf= --broker= --by= --columns= --group= --help --lagging --limit= --output=
+  --queue= --topic= --tz= --wide -g= -h -o= -q= -t=
+group list: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+group offsets: --broadcast= --broker-conf= --broker= --columns= --group= --help --limit= --output= --queue= --topic=
+  --tz= --wide -g= -h -o= -q= -t=
+group reset: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --from-csv= --help --output=
+  --queue= --shift= --to-earliest --to-latest --to-offset= --to-time= --topic= --tz= --wide --yes -h -n -o= -q= -t= -y
+import: --broker-conf= --columns= --engine= --help --map= --new-times --output= --progress= --topics-of= --tz= --wide
+  -h -o=
+index dump: --broker-conf= --columns= --headers --help --limit= --offset= --output= --since= --tz= --until= --wide -h
+  -o=
+info: --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
+init: --broker-conf= --columns= --engine= --help --output= --tz= --wide -h -o=
+manual: --columns= --help --man --output= --wide -h -o=
+mirror: --acl= --broker-conf= --columns= --engine= --follow --help --keep-times --limit= --namesrv= --output=
+  --progress= --tls-config= --wide -f -h -o=
+namesrv: --columns= --help --kv-config= --listen= --output= --tls-config= --wide -h -o=
+offsets: --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide -g= -h -o=
+  -q= -t=
+query-id: --body= --broker-conf= --columns= --help --limit= --output= --scan --topic= --tz= --wide -h -o= -t=
+query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --since= --tz= --until= --wide -h -o=
+query-offset: --body= --broker-conf= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide -h -o=
+query-time: --body= --broker-conf= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
+rebalance plan: --broker-conf= --broker= --columns= --consumer= --help --inner= --output= --room= --strategy= --tz=
+  --was= --wide -c= -h -o=
+rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
+  -o= -y
+recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
+  --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
+replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
+  --namesrv= --offset= --output= --progress= --queue-offset= --queue= --rate= --since= --tag= --tls-config= --to=
+  --topic= --tz= --until= --wide -g= -h -n -o= -q= -t=
+report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
+  --tz= --until= --wide -h -o= -t=
+report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
+  -g= -h -o= -t=
+report producers: --broker-conf= --columns= --help --limit= --output= --progress= --runner= --since= --topic= --tz=
+  --until= --wide -h -o= -t=
+report retries: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since= --tz=
+  --until= --wide -g= -h -o=
+report sizes: --broker-conf= --columns= --help --limit= --output= --progress= --runner= --since= --topic= --tz=
+  --until= --wide -h -o= -t=
+report traffic: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
+  --tz= --until= --wide -h -o= -t=
+report unconsumed: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since=
+  --topic= --tz= --until= --wide -g= -h -o= -t=
+retry list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz= --until=
+  --wide -g= -h -o= -t=
+run: --broker-conf= --columns= --help --once --output= --progress= --transactions= --tz= --until= --wide -h -o=
+salvage: --broker-conf= --columns= --help --output= --progress= --to= --tz= --wide -h -o=
+send: --acl= --batch= --columns= --delay= --engine= --group= --help --key= --lines --namesrv= --oneway --output=
+  --property= --queue= --rate= --tag= --tls-config= --transaction= --wide -g= -h -o= -q=
+serve: --acl-config= --broker-conf= --cluster= --columns= --create --engine= --follow --help --listen= --metrics=
+  --name= --namesrv-listen= --namesrv= --offsets= --output= --read-only --tls-config= --tz= --until= --wide -h -o=
+sql: --broker-conf= --columns= --help --output= --overwrite --progress= --to= --tz= --wide -h -o=
+topic latest: --body= --broker-conf= --columns= --help --key= --limit= --output= --tz= --wide -h -o=
+topic list: --broker-conf= --columns= --help --limit= --output= --system --topic= --tz= --wide -h -o= -t=
+topic show: --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
+topic unused: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+trace: --body= --broker-conf= --columns= --help --output= --scan --table= --tz= --wide -h -o=
+transaction list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz=
+  --until= --wide -g= -h -o= -t=
+transaction show: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+truncate: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
+  -o= -y
+undo: --backup= --broadcast= --broker-conf= --columns= --dry-run --force --forget --help --output= --progress= --tz=
+  --wide --yes -h -n -o= -y
+warm-up: --columns= --help --output= --remove --wide -h -o=
+"""
+
+VALUES = """
+append --engine: auto 4.9 5.3 5.5
+check --severity: error warning info
+check --engine: auto 4.9 5.3 5.5
+dump-to-parquet --codec: zstd snappy gzip none
+dump-to-parquet --runner: spark local
+dump-to-parquet --engine: spark local
+group lag --by: queue topic group
+import --engine: auto 4.9 5.3 5.5
+init --engine: auto 4.9 5.3 5.5
+manual page: emergencies commands installing machine-output recipes writing services serving library client consuming
+  sql spark remote mqadmin promises formats developing
+mirror --engine: auto 4.9 5.3 5.5
+query-offset --engine: auto 4.9 5.3 5.5
+query-time --engine: auto 4.9 5.3 5.5
+rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
+rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
+rebuild part...: consumequeue index checkpoint config timer compaction files
+recover --engine: auto 4.9 5.3 5.5
+replay --engine: auto 4.9 5.3 5.5
+report duplicates --by: id key
+report duplicates --runner: auto spark local
+report lag --runner: auto spark local
+report producers --runner: auto spark local
+report retries --runner: auto spark local
+report sizes --runner: auto spark local
+report traffic --by: hour minute
+report traffic --runner: auto spark local
+report unconsumed --runner: auto spark local
+retry list --state: scheduled waiting in-flight retried dead done
+salvage --to: ndjson parquet
+send --transaction: commit rollback
+send --engine: auto 4.9 5.3 5.5
+serve --engine: auto 4.9 5.3 5.5
+transaction list --state: pending committed rolled-back given-up passed
+"""
+
+CODES = """
+file-unreadable file-size file-gap file-duplicate file-misnamed file-foreign store-role file-ignored not-checked
+abort-present store-in-use recovery-unfinished undo-unfinished journal-unreadable checkpoint-missing checkpoint-empty
+checkpoint-ahead log-absent log-crc log-damage log-torn log-blank-missing log-blank-size log-stale log-position
+log-properties log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat log-topic
+cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
+cq-deliver-time cq-delay-hash cq-empty-file ext-damage ext-missing bcq-queue-missing bcq-missing bcq-behind bcq-hole
+bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tags bcq-time bcq-form cq-batch
+rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
+config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
+index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
+topic-unknown queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead delay-offset-lost conf-size
+conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing timer-slot-outside timer-slot-misplaced
+timer-chain timer-log-damage timer-log-torn timer-no-message timer-other-message timer-expired timer-properties
+timer-deliver-time timer-twice timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead
+compaction-foreign compaction-unpaired compaction-half compaction-size compaction-hole compaction-torn
+compaction-no-record compaction-other-record compaction-order compaction-no-key compaction-unqueued
+compaction-queue-missing compaction-missing compaction-behind compaction-ahead compaction-checkpoint
+compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record pop-record-key pop-ahead
+tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
+epoch-broken epoch-order epoch-ahead identity-broken
+"""

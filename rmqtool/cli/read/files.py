@@ -1,0 +1,107 @@
+"""The commands ``commitlog dump|hexdump``, ``consumequeue dump`` and ``index dump``: a look into each file."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, need_messages
+from rmqtool.cli.framework.options import (
+    ANY_MESSAGE,
+    ANY_TIME,
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    LimitOption,
+    MessageChoice,
+    OffsetOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    Times,
+)
+
+
+@command("commitlog dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson")
+def commitlog_dump(
+    store: StoreDir,
+    messages: MessageChoice = ANY_MESSAGE,
+    limit: LimitOption = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="A row for each record, also for one that holds a batch of messages.")
+    ] = False,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List the messages of the commit log in log order; damage is named on stderr and passed over.
+
+    Exit code 1: there was damage, or no message is as it was asked for.
+    """
+    from rmqtool.cli.read.run_files import run_commitlog_dump, selection
+
+    chosen = selection(messages)
+    return run_commitlog_dump(
+        need_messages(store, broker_conf), chosen, limit, body.value, output.value, records=records
+    )
+
+
+@command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")
+def commitlog_hexdump(
+    store: StoreDir,
+    offset: OffsetOption = None,
+    limit: LimitOption = None,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show bytes of the commit log with every field named.
+
+    --offset A alone is the record there. Without --limit at most 2000 lines are shown.
+    """
+    from rmqtool.cli.read.run_files import run_hexdump
+
+    return run_hexdump(need_messages(store, broker_conf), offset, limit or 2000)
+
+
+@command("consumequeue dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv")
+def consumequeue_dump(
+    store: StoreDir,
+    messages: MessageChoice = ANY_MESSAGE,
+    limit: LimitOption = None,
+    expired: Annotated[
+        bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
+    ] = False,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List the entries of consume queues, as a broker would read them.
+
+    --key, --since and --until look at the messages, which must be there. Exit code 1: no entry is as it was asked for.
+    """
+    from rmqtool.cli.read.run_files import run_consumequeue_dump, selection
+
+    chosen = selection(messages)
+    return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
+
+
+@command("index dump", "rmqtool index dump store --limit 10")
+def index_dump(
+    store: StoreDir,
+    headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,
+    offset: OffsetOption = None,
+    times: Times = ANY_TIME,
+    limit: LimitOption = None,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List index files or their entries, oldest first.
+
+    With --headers --offset, --since and --until take the files that may have such entries. Exit code 1: nothing is as
+    it was asked for.
+    """
+    from rmqtool.cli.read.run_files import run_index_dump, run_index_headers, selection
+
+    layout = need_log(store, broker_conf).layout
+    chosen = selection(MessageChoice(offset=offset, since=times.since, until=times.until))
+    if headers:
+        return run_index_headers(layout, chosen, limit, output.value)
+    return run_index_dump(layout, chosen, limit, output.value)

@@ -1,0 +1,106 @@
+"""The query commands behind their options: open, ask, write, exit code.
+
+Free of Typer and everything else that is slow to import, so that
+:mod:`rmqtool.cli.startup.quick` can call them at once.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.render.messages import write_messages
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
+from rmqtool.services.lookup.query import Search, query_id, query_key
+from rmqtool.store.index.reader import MAX_TIME
+from rmqtool.store.layout.paths import StoreLayout
+
+FOUND, NOTHING = 0, 1
+T = TypeVar("T")
+
+
+def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
+    """Search options as the command line gives them."""
+    begin = parse_time(since) if since else 0
+    end = parse_time(until) - 1 if until else MAX_TIME
+    if end < begin:
+        note("--until is not later than --since: an empty range")
+    return Search(scan, limit + 1 if limit else None, begin, end)
+
+
+def first(found: list[T], limit: int | None) -> list[T]:
+    """No more than so many; a line on stderr says that there are more, which :func:`search_of` looks for."""
+    if limit is None or len(found) <= limit:
+        return found
+    note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
+    return found[:limit]
+
+
+def _scanning(scan: bool) -> AbstractContextManager[None]:
+    """Where the whole log may be read, a terminal shows how far that is."""
+    if not scan:
+        return nullcontext()
+    from rmqtool.cli.render.progress import showing
+
+    return showing("auto", streams=False)
+
+
+def run_query_key(
+    store: str,
+    topic: str,
+    key: str,
+    *,
+    scan: bool = False,
+    limit: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    body: str = "auto",
+    output: str = "text",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-key``: 0 when a message was found, else 1."""
+    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
+    search = search_of(scan, limit, since, until)
+    with _scanning(scan):
+        found = first(query_key(layout, topic, key, search, note), limit)
+    write_messages(output, found, body)
+    if not found and not note_unknown(layout, topic):
+        where = "in the log" if scan else "through the index; --scan reads the whole log"
+        note(f"no message of topic {topic} with key {key} found {where}")
+    return FOUND if found else NOTHING
+
+
+def run_query_id(
+    store: str,
+    message_id: str,
+    *,
+    topic: list[str] | None = None,
+    scan: bool = False,
+    limit: int | None = None,
+    body: str = "auto",
+    output: str = "text",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-id``: 0 when a message was found, else 1."""
+    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
+    with _scanning(scan):
+        found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
+    write_messages(output, found, body)
+    if not found:
+        note(f"no message with id {message_id} found" + ("" if scan else "; --scan reads the whole log"))
+    return FOUND if found else NOTHING
+
+
+def unknown(layout: StoreLayout, topic: str) -> str | None:
+    """That the store does not have a topic, in words; None where it has."""
+    from rmqtool.services.lookup.near import unknown_topic
+
+    return unknown_topic(layout, topic)
+
+
+def note_unknown(layout: StoreLayout, topic: str) -> bool:
+    """Say so where the store does not have a topic; whether that is so."""
+    words = unknown(layout, topic)
+    if words is not None:
+        note(words)
+    return words is not None

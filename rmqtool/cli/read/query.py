@@ -1,0 +1,218 @@
+"""The commands ``query-key``, ``query-id``, ``query-offset`` and ``query-time``: find messages."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import chosen_release, need_messages
+from rmqtool.cli.framework.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    EngineOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    ScanOption,
+    SinceOption,
+    StoreDir,
+    TopicOption,
+    UntilOption,
+)
+from rmqtool.cli.read import lookups
+from rmqtool.cli.read.lookups import note_unknown, unknown
+from rmqtool.cli.render.messages import write_messages
+from rmqtool.cli.render.output import Column, rank_in, write_all, writer
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time, time_text
+from rmqtool.contract import MESSAGE_FIELDS, message_row
+from rmqtool.errors import BadValue
+from rmqtool.store.disk.remote import exists
+from rmqtool.store.log.commit_log import CommitLog
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")]
+Queue = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")]
+
+PULL_FIELDS = (
+    "topic",
+    "queueId",
+    "offset",
+    "maxMsgNums",
+    "status",
+    "nextBeginOffset",
+    "minOffset",
+    "maxOffset",
+    "count",
+)
+TIME_FIELDS = ("topic", "queueId", "timestamp", "offset", *MESSAGE_FIELDS[2:])
+
+TIME_COLUMNS = (
+    Column("topic"),
+    Column("queueId", right=True),
+    Column("timestamp", right=True),
+    Column("offset", right=True),
+    Column("storeTime", lambda row: time_text(row["storeTimestamp"]) if "storeTimestamp" in row else None),
+    Column("msgId"),
+)
+
+
+@command("query-key", "rmqtool query-key store Orders order-65 --output ndjson")
+def query_key(
+    store: StoreDir,
+    topic: Topic,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="An application key, or a unique id.")],
+    scan: ScanOption = False,
+    limit: LimitOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Find the messages of a topic by key, through the index."""
+    return lookups.run_query_key(
+        store, topic, key, scan=scan, limit=limit, since=since, until=until,
+        body=body.value, output=output.value, broker_conf=broker_conf,
+    )  # fmt: skip
+
+
+@command("query-id", "rmqtool query-id store C0A8070100002A9F0000000000000B33")
+def query_id(
+    store: StoreDir,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset id (offsetMsgId) or unique id (msgId).")],
+    topic: TopicOption = None,
+    scan: ScanOption = False,
+    limit: LimitOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Find a message by its offset id or its unique id.
+
+    Exit code 1: there is none, or none of the topics asked for.
+    """
+    return lookups.run_query_id(
+        store, message_id, topic=topic, scan=scan, limit=limit,
+        body=body.value, output=output.value, broker_conf=broker_conf,
+    )  # fmt: skip
+
+
+@command("query-offset", "rmqtool query-offset store Orders 0 100 --max-msgs 5")
+def query_offset(
+    store: StoreDir,
+    topic: Topic,
+    queue_id: Queue,
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="Queue offset to begin at.")],
+    max_msgs: Annotated[
+        int, typer.Option("--max-msgs", min=1, metavar="N", help="Messages to read, as in one pull.")
+    ] = 1,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print the broker's answer to the pull, not the messages.")
+    ] = False,
+    engine: EngineOption = "auto",
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Read messages of a queue from a queue offset on."""
+    from rmqtool.services.lookup.get_message import asked_for, get_message
+    from rmqtool.store.queues.batch import open_any_queue
+
+    release = chosen_release(engine)
+    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id))
+    queue = open_any_queue(log.layout, topic, queue_id)
+    compacted = None
+    if exists(log.layout.path("compaction")):
+        from rmqtool.services.lookup.compacted import compacted_queue, get_compacted
+
+        compacted = compacted_queue(log.layout, topic, queue_id, note)
+    if compacted is not None:
+        note(f"{topic} is compacted: read from its compaction log, in which physicalOffset is a position")
+        result = get_compacted(compacted, offset, max_msgs)
+    else:
+        result = get_message(log, queue, offset, max_msgs, release=release)
+    if status:
+        row = dict(
+            zip(
+                PULL_FIELDS,
+                (topic, queue_id, offset, max_msgs, *result[:-1], len(result.messages)),
+                strict=True,
+            )
+        )
+        write_all(
+            writer(
+                output.value,
+                PULL_FIELDS,
+                [Column(name, rank=rank_in(("minOffset", "maxOffset"), name)) for name in PULL_FIELDS],
+            ),
+            [row],
+        )
+    else:
+        write_messages(output.value, asked_for(result, queue, offset, max_msgs), body.value)
+    if not result.messages:
+        _note_unbuilt(log)
+        known = ""
+        if queue is None:
+            missing = unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
+            known = f": {missing}"
+        note(
+            f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
+            f"next offset {result.next_begin_offset}{known}"
+        )
+    return 0 if result.messages else 1
+
+
+@command("query-time", "rmqtool query-time store Orders 0 2026-11-20T20:35:00Z")
+def query_time(
+    store: StoreDir,
+    topic: Topic,
+    queue_id: Queue,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, -48h, now.")],
+    upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
+    engine: EngineOption = "auto",
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Find the queue offset for a store time.
+
+    The search is the broker's: binary, as if times grew along the queue. Where they step back, other messages of that
+    time may lie elsewhere.
+    """
+    from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
+    from rmqtool.store.layout.version import release_of
+    from rmqtool.store.queues.batch import open_any_queue
+    from rmqtool.store.queues.reader import ConsumeQueue
+
+    timestamp = parse_time(time)
+    release = chosen_release(engine)
+    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id), what="not looked at")
+    release = release or release_of(log.layout)
+    if upper and not release.finds_time_bounds:
+        raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
+    queue = open_any_queue(log.layout, topic, queue_id)
+    to = writer(output.value, TIME_FIELDS, TIME_COLUMNS)
+    if queue is None:
+        to.close()
+        _note_unbuilt(log)
+        if not note_unknown(log.layout, topic):
+            note(f"the store has no queue {queue_id} of topic {topic}")
+        return 1
+    if isinstance(queue, ConsumeQueue) and not release.finds_time_bounds:
+        offset = offset_by_time_v4(log, queue, timestamp)
+    else:
+        offset = offset_by_time(log, queue, timestamp, upper=upper)
+    entry = queue.entry(offset) if offset < queue.max_offset else None
+    found = log.read(entry.physical_offset, crc=False) if entry else None
+    first = next(found.messages()) if found else None
+    message = message_row(first.record, first.physical_offset, body.value) if first else {"queueOffset": offset}
+    write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
+    return 0
+
+
+def _note_unbuilt(log: CommitLog) -> None:
+    """Why a queue in RocksDB may seem shorter than it is."""
+    from rmqtool.services.lookup.queue_messages import warn_of_unbuilt
+
+    warn_of_unbuilt(log, lambda text: note(f"warning: {text}"))

@@ -1,0 +1,191 @@
+"""``check`` and ``explain`` behind their options."""
+
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
+from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
+from rmqtool.errors import BadValue
+from rmqtool.rules.releases import Release
+from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
+from rmqtool.store.check.advice.steps import Step, sentences
+from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
+from rmqtool.store.layout.paths import StoreLayout
+
+
+def _topic(row: Row) -> str | None:
+    """A topic with what sets it apart from a plain one; that it is for retries or the broker itself its name says."""
+    plain, _comma, more = (row["topicKind"] or "").partition(", ")
+    return f"{row['topic']} ({more})" if plain == "normal" and more else row["topic"]
+
+
+_COLUMNS = (
+    Column("severity"),
+    Column("code"),
+    Column("file", wide=True),
+    Column("offset", right=True),
+    Column("topic", _topic, wide=True),
+    Column("queue", lambda row: row["queueId"], right=True),
+    Column("queueOffset", right=True),
+    Column("count", right=True),
+    Column("actual", wide=True),
+    Column("consequence", wide=True),
+)
+_CODE_COLUMNS = (Column("code"), Column("severity"), Column("title", wide=True))
+_TEXTS = (
+    ("meaning", "What it means"),
+    ("cause", "How it comes about"),
+    ("broker", "What a broker does"),
+)
+_STORE = re.compile(r"\bSTORE\b")
+
+
+def run_check(
+    layout: StoreLayout,
+    store: str,
+    severity: str,
+    limit_per_code: int | None,
+    output: str,
+    broker_conf: str | None = None,
+    release: Release | None = None,
+) -> int:
+    """``check``: 0 when there is no error and no warning, else 1."""
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    if output == "text" and not (TABLES.columns or TABLES.wide):
+        return _read(layout, store, worst, limit_per_code, broker_conf, release)
+    totals: Counter[str] = Counter()
+    rows_of: Counter[str] = Counter()
+    hidden: Counter[str] = Counter()
+    problems = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal problems
+        for finding in check_store(layout, release=release):
+            if finding.severity not in worst:
+                continue
+            totals[finding.severity] += finding.count
+            problems += is_problem(finding)
+            rows_of[finding.code] += 1
+            if limit_per_code is not None and rows_of[finding.code] > limit_per_code:
+                hidden[finding.code] += finding.count
+                continue
+            row = finding.to_dict()
+            steps = [_of_store(step, store, broker_conf) for step in finding.steps]
+            row["fix"] = _in_words(steps, store)
+            told = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(told) if output == "csv" else told
+            yield {name: row[name] for name in FINDING_FIELDS}
+
+    if output in PEOPLE:
+        _table(rows(), output)
+    else:
+        write_all(writer(output, FINDING_FIELDS, _COLUMNS), rows())
+    for code, count in sorted(hidden.items()):
+        note(f"{code}: {count} more not shown (--limit-per-code)")
+    said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
+    note(", ".join(said) if said else "clean: nothing found")
+    return 1 if problems else 0
+
+
+def _read(
+    layout: StoreLayout,
+    store: str,
+    worst: tuple[str, ...],
+    places: int | None,
+    broker_conf: str | None,
+    release: Release | None,
+) -> int:
+    """The findings as one situation, for a person at a terminal."""
+    from rmqtool.cli.read.show_check import show_reading
+    from rmqtool.store.check.advice.advice import Situation
+    from rmqtool.store.check.reading.reading import PLACES, Reader
+
+    reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
+    for finding in check_store(layout, release=release, situation=situation):
+        if finding.severity in worst:
+            reader.take(finding)
+            problems |= is_problem(finding)
+    reading = reader.reading(situation)
+    reading = replace(reading, steps=tuple(_of_store(step, store, broker_conf) for step in reading.steps))
+    show_reading(reading, room_of(sys.stdout) or MOST_COLUMNS)
+    return 1 if problems else 0
+
+
+def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
+    """A step for the store that was checked, as it was checked: another configuration may name another log."""
+    words = [store if word == "STORE" else word for word in step.command]
+    if words[:1] == ["rmqtool"] and broker_conf is not None:
+        words += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(words))
+
+
+def _in_words(steps: list[Step], store: str) -> str:
+    """Steps as somebody types them."""
+    typed = [replace(step, command=tuple(map(shlex.quote, step.command))) for step in steps]
+    return _STORE.sub(lambda _match: shlex.quote(store), sentences(typed))
+
+
+def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
+    """A table with something in it, and what to do about each code below it."""
+    first = next(rows, None)
+    if first is None:
+        return
+    fixes: dict[str, list[str]] = {}
+
+    def seen() -> Iterator[dict[str, Any]]:
+        for row in (first, *rows):
+            codes = fixes.setdefault(row["fix"], [])
+            if row["code"] not in codes:
+                codes.append(row["code"])
+            yield row
+
+    write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
+    # where the report goes, the advice goes: into a file or a mail too
+    advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
+    for line in (*advice, "what a code means: rmqtool explain CODE"):
+        sys.stdout.write(plain(line) + "\n")
+    sys.stdout.flush()
+
+
+def run_explain(code: str | None, output: str) -> int:
+    """``explain``: always 0.
+
+    Raises:
+        BadValue: no such code.
+    """
+    if code is None:
+        write_all(writer(output, CODE_FIELDS, _CODE_COLUMNS), (kind.to_dict() for kind in CODES.values()))
+        return 0
+    kind = CODES.get(code)
+    if kind is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(code, CODES, 3)
+        raise BadValue(f"{code!r} is not a code of check" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
+    if output in ("json", "ndjson"):
+        write_object(output, kind.to_dict())
+    elif output == "csv":
+        write_all(writer("csv", CODE_FIELDS, ()), [kind.to_dict()])
+    else:
+        _explain(kind)
+    return 0
+
+
+def _explain(kind: Code) -> None:
+    from textwrap import wrap
+
+    from rmqtool.cli.read.show_check import lines_of_steps
+
+    width = min(MOST_COLUMNS, room_of(sys.stdout) or MOST_COLUMNS)
+    lines = wrap(f"{kind.code} ({kind.severity}): {kind.title}", width, subsequent_indent="  ", break_on_hyphens=False)
+    for name, title in _TEXTS:
+        lines += ["", f"{title}:"]
+        text = getattr(kind, name)
+        lines += wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    lines += ["", "What to do:", *lines_of_steps(kind.steps, width)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,258 @@
+"""The dump commands behind their options."""
+
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from formats.index import entries_array
+from formats.primitives import java_hash
+from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
+from rmqtool.cli.framework.options import MessageChoice
+from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
+from rmqtool.cli.render.output import Column, rank_in, write_all, writer
+from rmqtool.cli.render.text import columns_of, note
+from rmqtool.cli.render.times import parse_range, parse_time, time_text
+from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
+from rmqtool.services.lookup.selection import ALL, Selection
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.batch import queues_where
+from rmqtool.store.roles.elsewhere import tier_elsewhere
+from rmqtool.words import counted
+
+INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
+_SPARE = ("slot", "timeDiff", "previous", "maxHashSlotNum", "maxIndexNum", "hashSlotCount")
+HEADER_FIELDS = (
+    "indexFile",
+    "beginTimestamp",
+    "endTimestamp",
+    "beginPhyOffset",
+    "endPhyOffset",
+    "hashSlotCount",
+    "indexCount",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
+
+
+def selection(choice: MessageChoice) -> Selection:
+    """What the options choose; a range that holds nothing is told on stderr."""
+    chosen = Selection(
+        tuple(choice.topic or ()),
+        tuple(choice.queue or ()),
+        tuple(choice.tag or ()),
+        tuple(choice.key or ()),
+        parse_range(choice.offset) if choice.offset else ALL,
+        parse_range(choice.queue_offset) if choice.queue_offset else ALL,
+        parse_time(choice.since) if choice.since else -MAX_TIME,
+        parse_time(choice.until) if choice.until else MAX_TIME,
+    )
+    say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
+    return chosen
+
+
+def say_damage(item: Damage) -> None:
+    """One damaged range, on stderr."""
+    note(
+        f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
+        f"{item.length} bytes skipped"
+    )
+
+
+def say_no_record(log: CommitLog, offset: int, more: str) -> None:
+    """Say on stderr that no record begins where a range does, although the log has bytes there."""
+    if log.segments.find(offset) is not None and not isinstance(log.look(offset, crc=False), Found):
+        note(f"no record begins at {offset}: {more}")
+
+
+def run_commitlog_dump(
+    log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
+) -> int:
+    """``commitlog dump``: 0, or 1 when damage was met or nothing has what was asked for.
+
+    Args:
+        records: a row for each record, also where one holds the messages of a batch.
+    """
+    start, stop = chosen.physical
+    damaged = False
+
+    def has(item: Found) -> bool:
+        return chosen.has(item.record)
+
+    def found() -> Iterator[Found]:
+        nonlocal damaged
+        for item in source:
+            if isinstance(item, Damage):
+                damaged = True
+                say_damage(item)
+            elif stop is None or item.physical_offset < stop:
+                yield from filter(has, (item,) if records else item.messages())
+
+    if start and (stop is None or start < stop):
+        say_no_record(log, start, "records that begin after it are shown, up to the end of the range")
+    source = log.walk(start or None, stop)
+    chosen_few = limited(found(), limit, source)
+    rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
+    return _ended(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
+
+
+def _ended(count: int, chosen: Selection, code: int = 0) -> int:
+    """The exit code: 1, and a line on stderr, where something was asked for and nothing has it."""
+    if count or chosen == Selection():
+        return code
+    note("nothing matches the selection")
+    return code or NO_MATCH
+
+
+_CHARACTERS = 18  # of a line of a hex dump: 16 between two bars
+
+
+def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
+    """``commitlog hexdump``: 0, or 1 when the log has no such offset."""
+    start, stop = parse_range(offset) if offset else (max(log.min_offset, 0), None)
+    if offset and ":" not in offset:
+        item = log.look(start, crc=False)
+        stop = start + (item.record.total_size if isinstance(item, Found) else 64)
+        say_no_record(log, start, "64 bytes are shown")
+    if stop is not None and stop <= start:
+        say_empty(offset=(start, stop))
+        return 1
+    files = [file for file in log.segments if file.end > start and (stop is None or file.base < stop)]
+    if not files:
+        note(f"no commit-log file holds offset {start}")
+        return 1
+    columns = columns_of(sys.stdout)
+    for number, line in enumerate(chain.from_iterable(_hex_lines(file, start, stop) for file in files)):
+        if number == limit:
+            note(f"stopped after {counted(limit, 'line')} (--limit)")
+            break
+        for fitting in _fitting(line, columns):
+            sys.stdout.write(fitting + "\n")
+    return 0
+
+
+def _fitting(line: str, columns: int | None) -> Iterator[str]:
+    """A line of a hex dump; where a terminal does not hold it, the fields stand below their bytes."""
+    if columns is None or len(line) <= columns:
+        yield line
+        return
+    from textwrap import wrap
+
+    end = line.find("|") + _CHARACTERS
+    yield line[:end]
+    for field in line[end:].strip().split("; "):
+        yield from wrap(field, max(columns, 40), initial_indent=" " * 10, subsequent_indent=" " * 12)
+
+
+def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
+    from formats.explain.kinds import explain, hexdump
+
+    first = max(start, file.base)
+    part = file.view()[first - file.base : stop - file.base if stop is not None else file.size]
+    return hexdump(part, explain("commitlog", part, first), first)
+
+
+def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
+    """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
+    layout, low = log.layout, log.min_offset
+    hashes = {java_hash(tag) for tag in chosen.tags}
+    low_offset, after = chosen.physical
+    by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
+
+    def asked(topic: str, queue_id: int) -> bool:
+        return chosen.has_topic(topic) and chosen.has_queue(queue_id)
+
+    for words in tier_elsewhere(layout, asked):
+        note(f"warning: {words}")
+
+    def of_message(physical_offset: int) -> bool:
+        found = log.read(physical_offset, crc=False)
+        return found is not None and any(map(wanted.has, (message.record for message in found.messages())))
+
+    # which queue an entry is of, and where in it, is the queue's to say: those of light queues have another's messages
+    wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for queue in queues_where(layout, asked):
+            start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
+            for entry in queue.entries(start, chosen.queue_offsets[1]):
+                if (
+                    entry.physical_offset >= low_offset
+                    and (after is None or entry.physical_offset < after)
+                    and (not hashes or entry.tags_code in hashes)
+                    and (not by_message or of_message(entry.physical_offset))
+                ):
+                    yield dict(zip(QUEUE_ENTRY_FIELDS, (queue.topic, queue.queue_id, *entry), strict=True))
+
+    return _ended(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), first(rows(), limit)), chosen)
+
+
+def _files(layout: StoreLayout) -> Iterator[IndexView]:
+    for file in reversed(list(open_index(layout))):
+        if isinstance(file, BadIndex):
+            note(f"problem: {file.path}: {file.reason}")
+        else:
+            yield file
+
+
+def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
+    """``index dump``: 0, or 1 when a file could not be made sense of, or nothing has what was asked for."""
+    low_offset, after = chosen.physical
+    bad = any(isinstance(file, BadIndex) for file in open_index(layout))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for file in _files(layout):
+            name = file.path.rsplit("/", 1)[-1]
+            table = entries_array(file.view, file.slots)[: max(file.header.index_count, 1)]
+            for base in range(1, len(table), 4096):
+                part = table[base : base + 4096].tolist()
+                for number, (key_hash, physical, seconds, previous) in enumerate(part, base):
+                    time = file.header.begin_timestamp + 1000 * seconds
+                    if (
+                        physical >= low_offset
+                        and (after is None or physical < after)
+                        and chosen.since <= time < chosen.until
+                    ):
+                        slot = key_hash % file.slots
+                        yield dict(
+                            zip(
+                                INDEX_FIELDS,
+                                (name, number, slot, key_hash, physical, seconds, time, previous),
+                                strict=True,
+                            )
+                        )
+
+    columns = [Column(field, right=field != "indexFile", rank=rank_in(_SPARE, field)) for field in INDEX_FIELDS]
+    count = write_all(writer(output, INDEX_FIELDS, columns), first(rows(), limit))
+    return _ended(count, chosen, 1 if bad else 0)
+
+
+def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
+    """``index dump --headers``: the files whose entries may have what was asked for."""
+    low_offset, after = chosen.physical
+    bad = any(isinstance(file, BadIndex) for file in open_index(layout))
+    rows = (
+        dict(zip(HEADER_FIELDS, (file.path.rsplit("/", 1)[-1], *file.header, file.slots, file.entries), strict=True))
+        for file in _files(layout)
+        if file.header.end_physical_offset >= low_offset
+        and (after is None or file.header.begin_physical_offset < after)
+        and file.header.end_timestamp >= chosen.since
+        and file.header.begin_timestamp < chosen.until
+    )
+    columns = [
+        Column(
+            field,
+            _time_cell(field) if field.endswith("Timestamp") else None,
+            right=field != "indexFile",
+            rank=rank_in(_SPARE, field),
+        )
+        for field in HEADER_FIELDS
+    ]
+    return _ended(write_all(writer(output, HEADER_FIELDS, columns), first(rows, limit)), chosen, 1 if bad else 0)
+
+
+def _time_cell(field: str) -> Any:
+    return lambda row: time_text(row[field])

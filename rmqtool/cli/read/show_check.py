@@ -1,0 +1,159 @@
+"""What ``check`` found, for a person at a terminal: what a broker would do now, what to do first, and the causes."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
+from rmqtool.store.check import CODES, Finding
+from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.reading.reading import Cause, Reading, Told, severities_of
+
+_COLOURS = {"error": "31", "warning": "33", "info": "36"}
+_STORE = re.compile(r"\bSTORE\b")
+_INDENT = "   "
+
+
+def show_reading(reading: Reading, width: int) -> None:
+    """Print a reading to stdout, in lines of at most ``width`` cells but for commands, which stay whole."""
+    sys.stdout.write("".join(line + "\n" for line in lines_of(reading, min(width, MOST_COLUMNS), colour=use_color())))
+    sys.stdout.flush()
+
+
+def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
+    """The lines of a reading, of at most ``width`` cells but for commands."""
+    paint = _Paint(colour)
+    yield from _verdict(reading, width, paint)
+    if reading.steps:
+        yield from _steps(reading, width, paint)
+    if reading.causes:
+        counts = ", ".join(f"{n} {name}{'s' if n != 1 else ''}" for name, n in severities_of(reading.causes).items())
+        yield ""
+        yield paint.bold(f"What was found: {counts}")
+        for cause in reading.causes:
+            yield from _cause(cause, width, paint)
+        yield ""
+        yield from _text("What a code means: rmqtool explain CODE. Every finding: --output ndjson.", width, "")
+
+
+def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
+    """Steps of a code, without a store that they are for."""
+    paint = _Paint(use_color())
+    for number, step in enumerate(steps, 1):
+        if step.destroys:
+            yield from _text("Only if a broker must run on STORE itself, and after the copy was made:", width, "")
+        yield from _step(f"{number}. " if not step.destroys else _INDENT, step, paint, width, of="STORE")
+
+
+class _Paint:
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
+
+    def bold(self, text: str) -> str:
+        return self._in("1", text)
+
+    def severity(self, name: str, text: str) -> str:
+        return self._in(_COLOURS[name], text)
+
+    def alarm(self, text: str) -> str:
+        return self._in("1;31", text)
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and text else text
+
+
+def _verdict(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
+    if reading.severity is None:
+        yield paint.bold("Clean: nothing was found.")
+        return
+    if not reading.start:
+        yield paint.alarm("Do not start a broker on this store.")
+    yield from _text(reading.broker, width, "")
+    if reading.lost:
+        yield from _text(f"Lost: {reading.lost[0].lower()}{reading.lost[1:]}", width, "")
+
+
+def _steps(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
+    """What keeps everything, in order; behind it, and not as one step more, what takes messages out of the store."""
+    keeping = [step for step in reading.steps if not step.destroys]
+    yield ""
+    yield paint.bold("What to do" + (", in this order" if len(keeping) > 1 else ""))
+    for number, step in enumerate(keeping, 1):
+        yield from _step(f"{number}. ", step, paint, width)
+    if reading.then:
+        yield from _text(f"Then: {reading.then[0].lower()}{reading.then[1:]}", width, "")
+    for step in reading.steps:
+        if step.destroys:
+            yield ""
+            yield from _text("Only if a broker must run on this very store, and after the copy was made:", width, "")
+            yield from _step(_INDENT, step, paint, width)
+
+
+def _step(lead: str, step: Step, paint: _Paint, width: int, of: str = "this store") -> Iterator[str]:
+    if step.command:
+        yield lead + paint.bold(plain(shlex.join(step.command)))
+    text = " ".join(_sentence(_STORE.sub(of, part)) for part in (step.does, step.costs) if part)
+    if step.command:
+        yield from _text(text, width, _INDENT)
+    else:
+        first, *rest = _text(text, width, _INDENT)
+        yield lead + first.lstrip()
+        yield from rest
+
+
+def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
+    yield ""
+    yield from _head(cause.told, width, "", paint)
+    first, *more = cause.told.places
+    yield from _place(first, width)
+    about_all = first.consequence == CODES[cause.told.code].broker
+    for place in more if about_all else ():
+        yield from _place(place, width)
+    yield from _text(_sentence(first.consequence), width, _INDENT)
+    for place in () if about_all else more:
+        yield from _place(place, width)
+    if cause.follows:
+        yield f"{_INDENT}and from that follows:"
+        for told in cause.follows:
+            yield from _head(told, width, _INDENT, paint)
+            yield from (_INDENT + line for line in _place(told.places[0], width - len(_INDENT)))
+
+
+def _head(told: Told, width: int, indent: str, paint: _Paint) -> Iterator[str]:
+    count = f" ({told.count})" if told.count > 1 else ""
+    first, *more = _text(f"{told.code}: {CODES[told.code].title}{count}", width, indent, hang="  ")
+    yield first.replace(told.code, paint.severity(told.severity, told.code), 1)
+    yield from more
+
+
+def _place(finding: Finding, width: int) -> Iterator[str]:
+    parts = [finding.file + (f" at byte {finding.offset}" if finding.offset is not None else "")]
+    if finding.topic is not None and finding.topic not in finding.file.split("/"):
+        parts.append(finding.topic + (f"/{finding.queueId}" if finding.queueId is not None else ""))
+    if finding.queueOffset is not None:
+        parts.append(f"queue offset {finding.queueOffset}")
+    text = ", ".join(parts)
+    if finding.actual:
+        text += f": {finding.actual}"
+    if finding.expected:
+        text += f" (expected: {finding.expected})"
+    text = plain(text)
+    yield from _text(text, width, _INDENT, hang="  ")
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) or not text else f"{text}."
+
+
+def _text(text: str, width: int, indent: str, hang: str = "") -> list[str]:
+    return wrap(
+        text,
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [indent]

@@ -1,0 +1,146 @@
+"""The answer of ``info`` for people."""
+
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.cli.render.output import Column
+from rmqtool.cli.render.text import plain, room_of, use_color
+from rmqtool.cli.render.times import time_text
+from rmqtool.services.lookup.info import StoreInfo
+
+NO_WIDTH = 1 << 20
+_MANY, _LARGEST = 40, 20  # of more topics than so many, so many are shown
+INFO_FIELDS = ("topic", "queues", "messages", "configured")
+INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # from where it is caught; the entry point answers it, for every form of output alike
+
+
+def console(form: str = "text", *, stderr: bool = False) -> Console:
+    """Stdout or stderr. As a table a file or pipe gets whole lines, as text those of 100 columns."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else room_of(stream, form) or NO_WIDTH
+    color = "auto" if use_color(stream) else None
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
+
+
+def text(value: object, style: str = "") -> Text:
+    """A cell or line without markup and without control characters."""
+    return Text(plain(str(value)), style=style)
+
+
+def text_of_lines(lines: str, style: str = "") -> Text:
+    """Lines whose control characters are spelled out already."""
+    return Text(lines, style=style)
+
+
+def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
+    """A plain table in the one style of this program."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
+    return made
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values; a value that a terminal's line does not hold goes on in the next."""
+    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(text(name, "bold"), text(value))
+    return made
+
+
+def size_text(size: int) -> str:
+    """Bytes with a unit."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def show(info: StoreInfo, form: str) -> None:
+    """Print it."""
+    out = console(form)
+    state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"
+    if info.abortPid is not None:
+        state += f", process {info.abortPid}"
+    lock = {"absent": "never started here", "free": "free", "held": "HELD"}[info.lock]
+    if info.lockPid:
+        lock += f" by process {info.lockPid}"
+    times = [time_text(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
+    rows = [
+        ("store", info.store),
+        *(("role" if number == 0 else "", fact.words) for number, fact in enumerate(info.roles)),
+        ("version", f"{info.version}: {info.versionReason}"),
+        ("state", state),
+        ("lock", lock),
+        ("physical offsets", f"{info.minPhyOffset} to {info.maxPhyOffset}"),
+        ("store time", f"{times[0]} to {times[1]}"),
+    ]
+    for field, number in (info.checkpoint or {}).items():
+        if number:
+            rows.append((f"checkpoint {field}", time_text(number) if field.endswith("Timestamp") else str(number)))
+    if info.checkpoint is None:
+        rows.append(("checkpoint", "none"))
+    if info.identity is not None:
+        rows.append(("broker identity", info.identity))
+    rows += [(f"epoch {one['epoch']}", f"begins at physical offset {one['startOffset']}") for one in info.epochs]
+    out.print(facts_table(rows))
+    files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
+    for group in info.files:
+        one = size_text(group.fileSize) if group.fileSize else ""
+        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
+    out.print()
+    out.print(files)
+    _show_topics(out, info)
+    if info.tiered:
+        right = ("queue", "min offset", "max offset", "segments", "size")
+        tiers = table("tiered storage", *right, "store time", right=right)
+        for queue in info.tiered[: _MANY if len(info.tiered) <= _MANY else _LARGEST]:
+            numbers = (queue.queueId, queue.minOffset, queue.maxOffset, queue.segments)
+            known = [time_text(t) for t in (queue.firstStoreTimestamp, queue.lastStoreTimestamp) if t is not None]
+            tiers.add_row(text(queue.topic), *map(str, numbers), size_text(queue.bytes), text(" to ".join(known)))
+        out.print()
+        out.print(tiers)
+        if len(info.tiered) > _MANY:
+            out.print(text(f"and {len(info.tiered) - _LARGEST:,} more queues; all: info --output json"))
+    if info.groups:
+        shown = info.groups if len(info.groups) <= _MANY else info.groups[:_LARGEST]
+        more = len(info.groups) - len(shown)
+        names = " ".join(shown) + (f" and {more:,} more: rmqtool group list {info.store}" if more else "")
+        out.print()
+        out.print(facts_table([("groups", names)]))
+
+
+def _show_topics(out: Console, info: StoreInfo) -> None:
+    """Each topic; of many the largest, and the sums of all."""
+    topics = info.topics
+    if len(topics) > _MANY:
+        topics = sorted(topics, key=lambda topic: topic.messages, reverse=True)[:_LARGEST]
+    tiered = ("in tier alone",) if any(topic.inTierAlone for topic in topics) else ()
+    rows = table("topic", "queues", "messages", *tiered, "kind", right=("queues", "messages", *tiered))
+    for topic in topics:
+        alone = (str(topic.inTierAlone),) if tiered else ()
+        kind = ", ".join(topic.nature)
+        rows.add_row(text(topic.topic), str(topic.queues), str(topic.messages), *alone, text(kind))
+    out.print()
+    out.print(rows)
+    if len(topics) < len(info.topics):
+        queues, messages = sum(t.queues for t in info.topics), sum(t.messages for t in info.topics)
+        out.print(
+            text(
+                f"the {len(topics)} largest of {len(info.topics):,} topics, which have {messages:,} messages in "
+                f"{queues:,} queues; all: rmqtool topic list {info.store}"
+            )
+        )

@@ -1,0 +1,146 @@
+"""The ``topic`` commands: settings, queues and consumers of topics."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log, need_messages
+from rmqtool.cli.framework.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    KeyOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    TopicOption,
+)
+from rmqtool.cli.render.text import note
+
+
+@command("topic list", "rmqtool topic list store --topic 'Order*'")
+def topic_list(
+    store: StoreDir,
+    topic: TopicOption = None,
+    system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
+    limit: LimitOption = None,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List topics: settings, queues on disk, messages and their bytes, groups, and when the last message came.
+
+    Exit code 1: no topic is as it was asked for.
+    """
+    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.render.rows import Warnings, names_of, write_rows
+    from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
+
+    warn = Warnings()
+    choice = Choice({"topic": topic})
+    found = StoreTopics(need_log(store, broker_conf), warn).summaries()
+    rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
+    hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
+    shown = [name for name in names_of(TopicSummary) if name not in hidden]
+    shown.insert(shown.index("messages") + 1, "bytes")
+    spare = ("configured", "order", "perm", "writeQueueNums", "readQueueNums", "lastStoreTimestamp")
+    write_rows(output.value, TopicSummary, rows, shown, spare=spare)
+    return choice.ends(warn.tell())
+
+
+@command("topic show", "rmqtool topic show store Orders --output json", tables=("queueTable", "report"))
+def topic_show(
+    store: StoreDir,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
+
+    Exit code 1: the store has no such topic.
+    """
+    from rmqtool.cli.read.show_info import console, facts_table
+    from rmqtool.cli.render.output import PEOPLE, with_times, write_object
+    from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
+
+    warn = Warnings()
+    log = need_log(store, broker_conf)
+    found = StoreTopics(log, warn).details(topic)
+    if found is None:
+        note(unknown_topic(log.layout, topic) or f"the store has no topic {topic}")
+        return warn.tell() or 1
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, with_times(found.to_dict()))
+        return warn.tell()
+    if PARTS.write(found, output):
+        return warn.tell()
+    if output in PEOPLE:
+        one = found.summary
+        settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
+        facts = [
+            ("topic", f"{one.topic} ({', '.join(one.nature)})"),
+            ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
+            ("messages", str(one.messages)),
+        ]
+        out = console(output)
+        out.print(facts_table(facts))
+        out.print()
+        out.file.flush()
+    write_rows(output.value, QueueInfo, found.queues, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
+    return warn.tell()
+
+
+@command("topic latest", "rmqtool topic latest store Prices --key ACME")
+def topic_latest(
+    store: StoreDir,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic with cleanup.policy=COMPACTION.")],
+    key: KeyOption = None,
+    limit: LimitOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show the newest message of each key of a compacted topic, from its compaction log.
+
+    A key whose newest message has no body is deleted, and is not shown. physicalOffset is the position in that log.
+    Exit code 1: there is none.
+    """
+    from rmqtool.cli.read.lookups import first
+    from rmqtool.cli.render.messages import write_messages
+    from rmqtool.cli.render.text import note
+    from rmqtool.services.lookup.compacted import latest
+    from rmqtool.services.lookup.near import unknown_topic
+
+    layout = need_messages(store, broker_conf).layout
+    found = first(latest(layout, topic, key or ()), limit)
+    write_messages(output.value, found, body.value)
+    if not found:
+        of = f" with key {', '.join(key)}" if key else ""
+        note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")
+    return 0 if found else 1
+
+
+@command("topic unused", "rmqtool topic unused store")
+def topic_unused(
+    store: StoreDir,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List topics without messages, without a consumer, or that no config file knows any more, and why.
+
+    Exit code 1: there are some.
+    """
+    from rmqtool.cli.render.rows import Warnings, write_rows
+    from rmqtool.services.lookup.topics import StoreTopics, UnusedTopic
+
+    warn = Warnings()
+    count = write_rows(
+        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused(), spare=("configured",)
+    )
+    if not count:
+        note("no topic is unused")
+    return warn.tell() or (1 if count else 0)

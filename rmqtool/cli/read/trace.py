@@ -1,0 +1,56 @@
+"""The command ``trace``: the whole life of one message."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreDir
+
+
+@command(
+    "trace",
+    "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000",
+    tables=("events", "groups", "keys", "report"),
+)
+def trace(
+    store: StoreDir,
+    message_id: Annotated[
+        str, typer.Argument(metavar="MSGID", help="Unique id (msgId), or offset id of any copy (offsetMsgId).")
+    ],
+    scan: Annotated[
+        bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
+    ] = False,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Tell the whole life of one message: every copy of it, and which groups have passed it.
+
+    It may have been stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
+    are found through the index; where that has none or is damaged the whole log is read. A group has passed a message
+    when its offset is beyond it. Why says how, as far as the store knows: acked, given back, filtered by the group's
+    SQL condition, or skipped by a reset of its offsets; brokers do not store which tags a group takes. Exit code 1: not
+    found.
+    """
+    import time
+
+    from rmqtool.cli.read.show_trace import write_trace
+    from rmqtool.cli.render.progress import showing
+    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.render.text import note
+    from rmqtool.services.waiting import trace as engine
+
+    warn = Warnings()
+    with showing("auto", streams=False):
+        log = need_messages(store, broker_conf)
+        found = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
+    if found.events or output in (Output.json, Output.ndjson):
+        write_trace(found, output.value)
+    if not found.events:
+        note(f"no message with id {message_id} found in the log")
+        for topic in engine.topics_with_key(log.layout, message_id):
+            query = log.layout.command("query-key", topic, message_id)
+            note(f"{message_id} is a key in topic {topic}: {query} lists the messages, with their ids")
+    return warn.tell() or (0 if found.events else 1)

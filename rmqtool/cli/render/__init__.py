@@ -1,0 +1,1 @@
+"""What is shown, in every form: text, tables, JSON, CSV, times, progress."""

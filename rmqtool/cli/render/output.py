@@ -1,0 +1,409 @@
+"""Rows to stdout as text, table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
+
+Machine forms carry every field by its contract name. Text and table are for people, show a choice of columns, and may
+change. Text fits a terminal, or 100 columns where it goes elsewhere; a line of a table in a file has any length.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from rmqtool.cli.render.text import (
+    bold,
+    broken,
+    cell_text,
+    cut_to,
+    dump_json,
+    encode,
+    folded,
+    note,
+    plain,
+    room_of,
+    width_of,
+)
+from rmqtool.errors import BadValue
+
+if TYPE_CHECKING:
+    from rmqtool.analytics.table.lines import HasColumns
+
+PEOPLE = ("text", "table")  # forms for people
+_SAMPLE = 100  # rows that decide the widths of a table's columns
+_SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
+_READABLE = 24  # cells; a cut text says something as long as it has so many
+
+Row = dict[str, Any]
+
+
+class Column:
+    """A column of a table.
+
+    Args:
+        cell: how a row's cell is made, by default the field of this title.
+        right: numbers are set to the right.
+        wide: its text may be cut on a narrow terminal.
+        rank: where a line does not hold all columns, those with a rank go first, from 1 on.
+    """
+
+    __slots__ = ("cell", "rank", "right", "title", "wide")
+
+    def __init__(
+        self,
+        title: str,
+        cell: Callable[[Row], Any] | None = None,
+        *,
+        right: bool = False,
+        wide: bool = False,
+        rank: int = 0,
+    ) -> None:
+        self.title, self.right, self.wide, self.rank = title, right, wide, rank
+        self.cell = cell or (lambda row: row.get(title))
+
+
+def rank_in(spare: Sequence[str], name: str) -> int:
+    """The rank of a column, of those that go first, in their order."""
+    return spare.index(name) + 1 if name in spare else 0
+
+
+class Tables:
+    """How tables of this run are to look, as the command line says.
+
+    Attributes:
+        columns: titles of the only columns that are shown, or names of the only fields of rows in machine forms; all
+            where it is empty.
+        wide: every column whole, however long the lines get.
+    """
+
+    def __init__(self) -> None:
+        self.columns: tuple[str, ...] = ()
+        self.wide = self._chose = self._laid_out = False
+
+    def ask(self, columns: str | None, *, wide: bool) -> None:
+        """As the options say: titles with commas between them."""
+        self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
+        self.wide, self._chose, self._laid_out = wide, False, False
+
+    def tell(self) -> None:
+        """Say so where there was nothing to choose columns of, or no table."""
+        if self.columns and not self._chose:
+            note("--columns chooses columns of rows, and this output has none")
+        if self.wide and not self._laid_out:
+            note("--wide applies to tables, and this output has none")
+
+    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """The columns that are asked for, in the order in which they are asked for.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        self._laid_out = True
+        by_title = {column.title: column for column in columns}
+        return [by_title[title] for title in self.names(tuple(by_title))]
+
+    def names(self, known: Sequence[str]) -> Sequence[str]:
+        """As :meth:`chosen`, of the names of columns or fields.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        self._chose = True
+        if strange := [name for name in self.columns if name not in known]:
+            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(known)}")
+        return self.columns or known
+
+
+TABLES = Tables()
+
+
+class Writer(Protocol):
+    """Takes rows; must be closed, also when there were none."""
+
+    def row(self, row: Row) -> None:
+        """One more row."""
+
+    def close(self) -> None:
+        """No more rows."""
+
+
+class NdjsonWriter:
+    """One JSON object a line.
+
+    Args:
+        only: the only fields that are written; all where it is empty.
+    """
+
+    def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
+        self._out, self._only = out, only
+
+    def row(self, row: Row) -> None:
+        self._out.write(dump_json(_only(row, self._only)) + "\n")
+
+    def many(self, rows: "HasColumns") -> None:
+        """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import json_lines  # loads pyarrow
+
+        self._out.write(json_lines(_only(rows.columns(), self._only)))
+
+    def close(self) -> None:
+        self._out.flush()
+
+
+class JsonWriter:
+    """One JSON array, an element a line.
+
+    Args:
+        only: as of :class:`NdjsonWriter`.
+    """
+
+    def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
+        self._out, self._rows, self._only = out, 0, only
+
+    def row(self, row: Row) -> None:
+        self._out.write(("[\n" if not self._rows else ",\n") + dump_json(_only(row, self._only)))
+        self._rows += 1
+
+    def many(self, rows: "HasColumns") -> None:
+        """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import json_lines
+
+        lines = json_lines(_only(rows.columns(), self._only))[:-1]
+        self._out.write(("[\n" if not self._rows else ",\n") + lines.replace("\n", ",\n"))
+        self._rows += 1
+
+    def close(self) -> None:
+        self._out.write("\n]\n" if self._rows else "[]\n")
+        self._out.flush()
+
+
+class CsvWriter:
+    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON.
+
+    On a terminal control characters are spelled out.
+    """
+
+    def __init__(self, out: TextIO, fields: Sequence[str]) -> None:
+        import csv
+
+        self._out, self._fields = out, fields
+        self._terminal = out.isatty()
+        # a lone CR or LF in a cell gets its quotes only where the line end has it (Python before 3.13)
+        self._writer = csv.writer(self, lineterminator="\r\n")
+        self._writer.writerow(fields)
+
+    def write(self, line: str) -> None:
+        """Take a line from the csv module."""
+        self._out.write(line[:-2] + "\n")
+
+    def row(self, row: Row) -> None:
+        cells = [_csv_cell(row.get(field)) for field in self._fields]
+        if self._terminal:  # a file gets what is there, but a terminal would obey it
+            cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
+        self._writer.writerow(cells)
+
+    def many(self, rows: "HasColumns") -> None:
+        """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import csv_lines
+
+        columns = rows.columns()
+        self._out.write(csv_lines({field: columns[field] for field in self._fields}))
+
+    def close(self) -> None:
+        self._out.flush()
+
+
+class TableWriter:
+    """Aligned columns. Their widths come from the first rows, so that a table streams too.
+
+    Where a line does not hold the columns it does without those that matter least, and tells so. Where the others do
+    not fit either there is a block for each row, a line for each column: nothing is cut, and ids and file names can be
+    copied.
+
+    Args:
+        room: cells in a line; None where it may have any length.
+    """
+
+    def __init__(self, out: TextIO, columns: Sequence[Column], room: int | None = None) -> None:
+        self._out, self._columns = out, TABLES.chosen(columns)
+        self._terminal, self._room = out.isatty(), room
+        self._waiting: list[list[str]] = []
+        self._waiting_text = 0
+        self._widths: list[int] | None = None
+        self._shown = list(range(len(self._columns)))
+        self._stacked = False
+        self._blocks = 0  # rows that were written as such
+
+    def row(self, row: Row) -> None:
+        cells = [cell_text(column.cell(row)) for column in self._columns]
+        if self._widths is None:
+            self._waiting.append(cells)
+            self._waiting_text += sum(map(len, cells))
+            if len(self._waiting) >= _SAMPLE or self._waiting_text >= _SAMPLE_TEXT:
+                self._begin()
+        else:
+            self._line(cells)
+
+    def begin(self) -> None:
+        """Write what waits for the widths of columns: nothing more may come for a while."""
+        if self._waiting:
+            self._begin()
+
+    def _begin(self) -> None:
+        titles = [column.title for column in self._columns]
+        self._widths = [max(map(width_of, column)) for column in zip(titles, *self._waiting, strict=True)]
+        if self._room is not None and self._waiting and not TABLES.wide:
+            self._lay_out(self._widths, self._room)
+        if not self._stacked:
+            self._line(titles, title=True)
+        for cells in self._waiting:
+            self._line(cells)
+        self._waiting = []
+
+    def _lay_out(self, widths: list[int], room: int) -> None:
+        """Find the layout that keeps most and fits."""
+        ranked = sorted((column.rank, number) for number, column in enumerate(self._columns) if column.rank)
+        empty = [number for number, column in enumerate(zip(*self._waiting, strict=True)) if not any(column)]
+        less = [*empty, *(number for _rank, number in ranked)] if not TABLES.columns else []
+        for without in range(len(less) + 1):
+            shown = [number for number in range(len(widths)) if number not in less[:without]]
+            fitting = self._cut_to(room, widths, shown)
+            if fitting is not None:
+                self._shown, self._widths = shown, fitting
+                return
+        self._stacked = len(widths) > 1
+
+    def _cut_to(self, room: int, widths: list[int], shown: list[int]) -> list[int] | None:
+        """Widths at which columns fit, free text cut as far as it can still be read; None where there are none."""
+        excess = sum(widths[number] for number in shown) + 2 * (len(shown) - 1) - room
+        fitting = list(widths)
+        for number in reversed(shown):
+            if excess > 0 and self._columns[number].wide:
+                cut = min(excess, max(widths[number] - _READABLE, 0))
+                fitting[number] -= cut
+                excess -= cut
+        return fitting if excess <= 0 else None
+
+    def _line(self, cells: list[str], *, title: bool = False) -> None:
+        assert self._widths is not None
+        if self._stacked:
+            self._block(cells)
+            return
+        parts = []
+        for number in self._shown:
+            column, cell, width = self._columns[number], cells[number], self._widths[number]
+            if self._room is not None and column.wide and not TABLES.wide and width_of(cell) > width:
+                cell = cut_to(cell, width)
+            pad = " " * max(width - width_of(cell), 0)
+            parts.append(pad + cell if column.right else cell + pad)
+        line = "  ".join(parts).rstrip()
+        self._out.write((bold(line) if title and self._terminal else line) + "\n")
+
+    def _block(self, cells: list[str]) -> None:
+        """A row as lines of title and cell, without the empty ones; a terminal breaks long ones itself."""
+        room = max(width_of(column.title) for column in self._columns)
+        self._out.write("\n" * bool(self._blocks))
+        self._blocks += 1
+        for column, cell in zip(self._columns, cells, strict=True):
+            if cell and (self._terminal or self._room is None):
+                self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
+            elif cell:
+                title = column.title.ljust(room)
+                for line in broken(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
+                    self._out.write(f"{title}  {line}\n")
+                    title = " " * room
+
+    def close(self) -> None:
+        if self._widths is None and (self._room is None or self._waiting):  # a title alone says nothing to a person
+            self._begin()
+        self._out.flush()
+        left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]
+        if left_out:
+            note(f"not shown: {', '.join(left_out)} (--wide or --columns)")
+
+
+def _only(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    return {name: row[name] for name in names if name in row} if names else row
+
+
+def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: TextIO | None = None) -> Writer:
+    """The writer of an output form.
+
+    Args:
+        fields: contract names, in order, for machine forms.
+        columns: for the table.
+
+    Raises:
+        BadValue: a column that is asked for (``--columns``) is none of them.
+    """
+    out = out or sys.stdout
+    if form not in PEOPLE:
+        names = TABLES.names(fields)
+        only = names if TABLES.columns else ()
+        return (
+            NdjsonWriter(out, only)
+            if form == "ndjson"
+            else JsonWriter(out, only)
+            if form == "json"
+            else CsvWriter(out, names)
+        )
+    return TableWriter(out, columns, room_of(out, form))
+
+
+def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
+    """Every row, then close; the number of rows. Machine forms take those that come as columns as such."""
+    count = 0
+    for row in rows:
+        if isinstance(row, dict):
+            to.row(row)
+            count += 1
+        elif isinstance(to, NdjsonWriter | JsonWriter | CsvWriter):
+            to.many(row)
+            count += len(row)
+        else:
+            for one in row.rows():
+                to.row(one.to_dict())
+                count += 1
+    to.close()
+    return count
+
+
+def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
+    """One object: indented JSON, or one line of NDJSON."""
+    out = out or sys.stdout
+    if form == "ndjson":
+        out.write(dump_json(value) + "\n")
+    else:
+        out.write(encode(value, 2) + "\n")
+    out.flush()
+
+
+def with_times(value: Any) -> Any:
+    """The same, with a time for people beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
+    from rmqtool.cli.render.times import time_text
+
+    if isinstance(value, list):
+        return [with_times(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    shown: Row = {}
+    for name, inner in value.items():
+        shown[name] = inner if name == "groups" else with_times(inner)  # groups may be called anything
+        twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
+        if twin != name and (inner is None or type(inner) is int):
+            shown[twin] = time_text(inner) if inner else None
+    return shown
+
+
+def confirm(question: str) -> bool:
+    """Ask on the terminal; anything but a yes is a no, the end of the input too."""
+    sys.stderr.write(f"{folded(f'{question} [y/N]:', sys.stderr)} ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if isinstance(value, dict):
+        return dump_json(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value

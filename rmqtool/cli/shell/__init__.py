@@ -1,1 +1,0 @@
-"""What all commands share: the application, options, output, signals."""

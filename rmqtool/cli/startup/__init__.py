@@ -1,0 +1,1 @@
+"""What runs before a command is known, and when none can run: defaults, errors, completion, the pager."""

@@ -1,0 +1,196 @@
+"""Completion without loading the command line: commands, and the topics, groups, queues, codes and files of a store.
+
+Shells ask by environment variables, with the scripts that ``--install-completion`` puts in place (they are Typer's, as
+are the names of the variables). Files are left to them.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rmqtool.cli.commands import WORDS, Group, options_of, words_of
+from rmqtool.cli.startup.defaults import OPTIONS
+
+if TYPE_CHECKING:
+    from rmqtool.store.layout.paths import StoreLayout
+
+# Where the broker's files say names. Their codecs take longer to load than a person who has pressed a key wants to wait
+_SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
+    "topic": (("topics.json", rb'"topicName"\s*:\s*"([^"\\]+)"'),),
+    "group": (
+        ("subscriptionGroup.json", rb'"groupName"\s*:\s*"([^"\\]+)"'),
+        ("consumerOffset.json", rb'"[^"@]*@([^"@\\]+)"\s*:\s*\{'),
+    ),
+}
+_KINDS = ("topic", "group", "queue", "code", "config-file")
+_ROOT = ("--help", "-h", "--version", "--no-pager")
+VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
+# the same in all commands that have it; of others the generated table has the words
+CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
+CHOICES |= {"--progress": OPTIONS["progress"]}
+# A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
+_HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
+
+
+def complete() -> bool:
+    """Answer the shell that asks, if one does and it can be answered here."""
+    shell = os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_")
+    asked = _asked(shell)
+    if asked is None:
+        return False
+    words, begun = asked
+    found = candidates(words, begun)
+    chosen = sorted({word for word in found if word.startswith(begun) and _HARMLESS.fullmatch(word)})
+    if shell == "zsh":
+        quoted = " ".join(word.replace(":", "\\:") for word in chosen)
+        sys.stdout.write(f"_arguments '*: :(({quoted}))'\n" if chosen else "_files\n")
+    elif shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        sys.exit(0 if chosen else 1)  # whether fish is to leave files out
+    else:
+        sys.stdout.writelines(word + "\n" for word in chosen)
+    return True
+
+
+def _asked(shell: str) -> tuple[list[str], str] | None:
+    """(whole words behind the program's name, the one that is begun), of a shell that asks."""
+    if shell == "bash":
+        words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
+        if not at.isdecimal():
+            return None
+        return words[1 : int(at)], words[int(at)] if int(at) < len(words) else ""
+    if shell in ("zsh", "fish"):
+        line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        words = _split(line)[1:]
+        return (words, "") if not words or line.endswith(" ") else (words[:-1], words[-1])
+    return None
+
+
+def _split(line: str) -> list[str]:
+    for end in ("", "'", '"'):  # a quote that is open yet
+        try:
+            return shlex.split(line + end)
+        except ValueError:
+            continue
+    return line.split()
+
+
+def candidates(words: list[str], begun: str) -> Iterable[str]:
+    """What may come next; nothing where that is a file, or anything.
+
+    Args:
+        words: those before.
+        begun: how it begins.
+    """
+    if not words:
+        return ("--help", "--version") if begun.startswith("-") else WORDS
+    entry = WORDS.get(words[0])
+    if isinstance(entry, Group):
+        if len(words) == 1:
+            return entry.commands
+        entry, rest = entry.commands.get(words[1]), words[2:]
+    else:
+        rest = words[1:]
+    arguments, option = _arguments(rest)
+    name = "" if entry is None else entry.name
+    if begun.startswith("-") and option is None:
+        return [word.removesuffix("=") for word in options_of(name)]
+    if option is not None:
+        if option in CHOICES:
+            return CHOICES[option]
+        if option in VALUES and arguments:
+            return _of_store(VALUES[option], arguments)
+        return words_of(f"{name} {option}")
+    kinds = [] if entry is None else entry.arguments
+    if kinds and len(arguments) >= len(kinds) and kinds[-1].endswith("..."):
+        kind = kinds[-1]
+    else:
+        kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
+    if kind in ("page", "part..."):
+        return words_of(f"{name} {kind}")
+    return _of_store(kind, arguments) if kind in _KINDS else ()
+
+
+def _flags() -> set[str]:
+    """Options without a value, of all commands."""
+    from rmqtool.cli.option_names import TEXT
+
+    return {*_ROOT, *(word for word in TEXT.split() if word[0] == "-" and word[-1] != "=")}
+
+
+def _arguments(words: list[str]) -> tuple[list[str], str | None]:
+    """(arguments so far, the option whose value comes next)."""
+    arguments: list[str] = []
+    option, flags = None, _flags()
+    for word in words:
+        if option is not None:
+            option = None
+        elif not word.startswith("-") or word == "-":
+            arguments.append(word)
+        elif word not in flags and "=" not in word:
+            option = word
+    return arguments, option
+
+
+def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
+    """Names of a kind; none where the store cannot be read."""
+    from rmqtool.errors import RmqError
+
+    try:
+        if kind == "code":
+            from rmqtool.cli.option_names import CODES
+
+            return CODES.split()
+        return _names(kind, arguments)
+    except (OSError, RmqError):
+        return ()
+
+
+def _names(kind: str, arguments: list[str]) -> Iterable[str]:
+    from rmqtool.store.layout.paths import StoreLayout
+
+    layout = StoreLayout(os.path.expanduser(arguments[0]))
+    if kind == "config-file":
+        return [entry.name for entry in layout.entries("config")]
+    if kind == "queue":
+        return [
+            str(queue) for topic, queue, _path in layout.queue_dirs() if len(arguments) < 2 or topic == arguments[1]
+        ]
+    known = _in_databases(kind, layout) if _has_databases(layout) else _in_files(kind, layout)
+    return {*known, *(entry.name for entry in layout.entries("consumequeue"))} if kind == "topic" else known
+
+
+def _has_databases(layout: "StoreLayout") -> bool:
+    return any(
+        os.path.isdir(layout.path("config", name))
+        for name in ("topics", "subscriptionGroups", "consumerOffsets", "rdb")
+    )
+
+
+def _in_files(kind: str, layout: "StoreLayout") -> set[str]:
+    from rmqtool.store.disk.segments import read_small
+
+    names: set[str] = set()
+    for file, pattern in _SAID[kind]:
+        for end in ("", ".bak"):
+            found = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
+            if found:
+                names |= {name.decode("utf-8", "replace") for name in found}
+                break
+    return names
+
+
+def _in_databases(kind: str, layout: "StoreLayout") -> set[str]:
+    from rmqtool.services.lookup.configs import group_offsets, groups_of, topics_of
+
+    if kind == "topic":
+        settings = topics_of(layout, _silent)
+        return set(settings.topics if settings is not None else ())
+    groups = groups_of(layout, _silent)
+    return {*(groups.groups if groups is not None else ()), *(one.group for one in group_offsets(layout, _silent))}
+
+
+def _silent(_text: str) -> None:
+    """A key that is pressed asks for names, not for what is wrong."""

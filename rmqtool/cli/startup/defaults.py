@@ -1,0 +1,83 @@
+"""Defaults of options that a user has set once: in the environment, or in a small file.
+
+An option on the command line counts before the environment (``RMQTOOL_OUTPUT``), and that before the file. Nothing that
+makes a command write, or stops it from asking, can be set here.
+"""
+
+import os
+from collections.abc import Mapping
+
+from rmqtool.errors import BadValue, UnreadableStore
+
+# option: values that it takes; none where they are not a few words
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "output": ("text", "table", "json", "ndjson", "csv"),
+    "body": ("auto", "utf8", "json", "hex", "base64", "none"),
+    "engine": ("auto", "4.9", "5.3", "5.5"),
+    "broker-conf": (),
+    "tz": (),
+    "progress": ("auto", "json", "none"),
+}
+
+
+def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Parameter name (``broker_conf``) to its default, for those that are set.
+
+    Raises:
+        BadValue: a value or a name makes no sense; the words say where it stands.
+        UnreadableStore: the file cannot be read.
+    """
+    path = _path(environment)
+    found = _from_file(path) if path else {}
+    for option in OPTIONS:
+        name = "RMQTOOL_" + option.replace("-", "_").upper()
+        if value := environment.get(name):
+            found[option] = _checked(option, value, name)
+    return {option.replace("-", "_"): value for option, value in found.items()}
+
+
+def _path(environment: Mapping[str, str]) -> str | None:
+    """The file, where there is one; it must be there where it is named."""
+    if (named := environment.get("RMQTOOL_CONFIG")) is not None:
+        return named or None
+    home = environment.get("HOME")
+    folder = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    path = f"{folder}/rmqtool/config.toml"
+    return path if folder and os.path.lexists(path) else None
+
+
+def _from_file(path: str) -> dict[str, str]:
+    import tomllib
+
+    from rmqtool.store.disk.segments import read_small
+
+    data = read_small(path)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
+    try:
+        table = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as err:
+        raise BadValue(f"{path}: not TOML: {err}") from err
+    found = {}
+    for option, value in table.items():
+        if option not in OPTIONS:
+            raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
+        if not isinstance(value, str):
+            raise BadValue(f"{path}: {option} is not a string")
+        found[option] = _checked(option, value, f"{path}: {option}")
+    if "broker-conf" in found:
+        found["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(found["broker-conf"]))
+    return found
+
+
+def _checked(option: str, value: str, where: str) -> str:
+    if OPTIONS[option] and value not in OPTIONS[option]:
+        raise BadValue(f"{where}: {value!r} is not one of {', '.join(OPTIONS[option])}")
+    if option == "tz":
+        from rmqtool.cli.render.times import zone_of
+
+        try:
+            zone_of(value)
+        except BadValue as err:
+            raise BadValue(f"{where}: {err}") from None
+    return value

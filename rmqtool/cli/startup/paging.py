@@ -1,0 +1,123 @@
+"""Long output on a terminal goes through a pager, as git's does; notes and errors come below it."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from rmqtool.cli.commands import find_command
+from rmqtool.cli.render.text import holding
+
+_NO_PAGER = "--no-pager"
+_MOST_TEXT = 1 << 20  # characters that are held in memory; a damaged log may have a note for every record
+
+
+class _Terminal(io.TextIOWrapper):
+    """What is written to the pager is for the terminal that the pager writes to."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def paged(argv: list[str]) -> Iterator[list[str]]:
+    """Show what is written to stdout in ``PAGER``, else in ``less``, where it is a terminal and the command shows.
+
+    ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off. Where no pager can be started there is none. The
+    context is the command line without ``--no-pager``.
+    """
+    own, dashes, rest = argv, [], []
+    if "--" in argv:
+        at = argv.index("--")
+        own, dashes, rest = argv[:at], ["--"], argv[at + 1 :]
+    words = [word for word in own if word != _NO_PAGER]
+    left = [*words, *dashes, *rest]
+    pager = _start() if len(words) == len(own) and _shows(words) else None
+    if pager is None:
+        yield left
+        return
+    assert pager.stdin is not None
+    terminal, sys.stdout = sys.stdout, _Terminal(pager.stdin, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield left
+        sys.stdout.flush()
+    finally:
+        stream, sys.stdout = sys.stdout, terminal
+        with suppress(OSError):  # its user has seen enough
+            stream.close()
+        with suppress(ValueError):  # not in a thread: tests
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key of the pager's from now on
+        pager.wait()
+
+
+def _pages(argv: list[str]) -> bool:
+    command = find_command(argv)
+    return command is not None and command.pages
+
+
+def _shows(words: list[str]) -> bool:
+    return _pages(words) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
+
+
+def _start() -> "subprocess.Popen[bytes] | None":
+    """The pager; None where none is wanted or can be had."""
+    from shutil import which
+
+    command = os.environ.get("PAGER", "less")
+    if not command.strip() or command.strip() == "cat" or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    if which(command.split()[0]) is None:
+        return None
+    # as git has it: end where all fits on a screen, pass colours on, leave the text where it is
+    return subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", **os.environ})
+
+
+@contextmanager
+def notes_below(argv: list[str]) -> Iterator[None]:
+    """Hold the notes and the error of a command that only shows, until all that it shows is written and read."""
+    if not _pages(argv):
+        yield
+        return
+    held = _Held()
+    holding.append(held.take)
+    try:
+        yield
+    finally:
+        holding.remove(held.take)
+        with suppress(OSError, ValueError):  # who reads has seen enough
+            sys.stdout.flush()
+        with suppress(OSError):
+            held.tell()
+
+
+class _Held:
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._text = 0
+        self._file: TextIO | None = None
+
+    def take(self, line: str) -> None:
+        self._lines.append(line)
+        self._text += len(line)
+        if self._text > _MOST_TEXT:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            from tempfile import TemporaryFile
+
+            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until told
+        self._file.writelines(self._lines)
+        self._lines, self._text = [], 0
+
+    def tell(self) -> None:
+        if self._file is not None:
+            self._file.seek(0)
+            sys.stderr.writelines(self._file)
+            self._file.close()
+        sys.stderr.writelines(self._lines)
+        sys.stderr.flush()

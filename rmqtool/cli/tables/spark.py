@@ -1,0 +1,60 @@
+"""What ``sql`` and ``report`` have in common where Spark answers: its process, and its rows."""
+
+import signal
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from rmqtool.analytics.spark.jvm import environment
+from rmqtool.analytics.sql.query import Answer
+from rmqtool.cli.render.output import Column, rank_in
+from rmqtool.cli.tables.asked import plain_row
+
+# columns of the tables that go first where a line does not hold all; the last two where there is a lag to look at
+_SPARE = (
+    "configured", "order", "perm", "writeQueueNums", "readQueueNums", "slot", "timeDiff", "previous", "minOffset",
+    "storeSize", "maxOffset", "brokerOffset", "consumerOffset",
+)  # fmt: skip
+_BESIDE_LAG = _SPARE[-2:]
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+
+
+def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
+    """Columns of a table for people; numbers to the right."""
+    kinds = (kind for _name, kind in found.frame.dtypes)
+    return [
+        Column(
+            name,
+            right=kind.startswith(_NUMBERS),
+            wide=name in wide,
+            rank=rank_in(_SPARE, name) if name not in _BESIDE_LAG or "lag" in found.columns else 0,
+        )
+        for name, kind in zip(found.columns, kinds, strict=True)
+    ]
+
+
+def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]:
+    """Rows as an output has them."""
+    names = found.columns
+    with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
+        for row in rows:
+            yield plain_row(zip(names, row, strict=True), output)
+
+
+def _unraisable(told: "sys.UnraisableHookArgs") -> None:
+    """An iterator of Spark's that is given up tells a Java that may be gone; that it is, is told already."""
+    if not isinstance(told.exc_value, ConnectionError):
+        sys.__unraisablehook__(told)
+
+
+@contextmanager
+def spark_process() -> Iterator[None]:
+    """PySpark gives times in the process's own zone, without saying which. A service manager's stop ends Java too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.unraisablehook = _unraisable
+    with environment({"TZ": "UTC"}):
+        time.tzset()
+        yield
+    time.tzset()

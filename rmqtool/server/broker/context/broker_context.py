@@ -1,0 +1,224 @@
+"""What all handlers of a broker share: its store, its tables, its clients, and its signals."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from formats.config.files import TopicConfig
+from formats.message.properties import REAL_TOPIC, parse
+from formats.remoting.codes import ResponseCode
+from formats.topics import (
+    AUTO_CREATE,
+    BENCHMARK,
+    HALF,
+    LMQ_PREFIX,
+    OFFSET_MOVED,
+    OP,
+    REPLY_SUFFIX,
+    REVIVE_PREFIX,
+    SCHEDULE,
+    SELF_TEST,
+    SYNC_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER,
+    Perm,
+)
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.releases import Release
+from rmqtool.server.broker.context.answers import Failed
+from rmqtool.server.broker.context.clients import Clients
+from rmqtool.server.broker.context.counts import Counts
+from rmqtool.server.broker.context.disk_use import describe_unavailable
+from rmqtool.server.broker.context.locks import QueueLocks
+from rmqtool.server.broker.context.settings import Settings
+from rmqtool.server.broker.context.signals import Signal
+from rmqtool.server.broker.context.throttled_log import ThrottledLog
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.opened.broker_state import TOPICS, BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.reading import Reading
+from rmqtool.store.disk.remote import exists
+from rmqtool.words import counted
+
+log = logging.getLogger(__name__)
+
+_WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages are for another one
+
+
+@dataclass
+class BrokerContext:
+    """A broker without its handlers.
+
+    Attributes:
+        log: of what goes wrong.
+        arrivals: a queue (topic, queue id) has a new message.
+        freed_queues: messages of a queue (topic, group, queue id) are visible again for a group that pops in order.
+        topic_changes: topics have changed, which name servers must be informed of.
+        now: seconds that only go forward.
+        counts: what was put and got.
+        pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
+        resets: offsets that groups were set to and have not pulled from yet, by topic, group and queue id; of 5.x.
+        routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
+    """
+
+    settings: Settings
+    store: Store
+    state: BrokerState
+    reading: Reading
+    clients: Clients
+    log: ThrottledLog
+    arrivals: Signal[[str, int]] = field(default_factory=Signal)
+    freed_queues: Signal[[str, str, int]] = field(default_factory=Signal)
+    topic_changes: Signal[[]] = field(default_factory=Signal)
+    now: Callable[[], float] = time.monotonic
+    locks: QueueLocks = field(default_factory=lambda: QueueLocks(time.monotonic))
+    counts: Counts = field(default_factory=Counts)
+    pulled: dict[Key, int] = field(default_factory=dict)
+    resets: dict[Key, int] = field(default_factory=dict)
+    routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
+
+    def clock(self) -> int:
+        """The time, ms since the epoch."""
+        return self.state.clock()
+
+    @property
+    def release(self) -> Release:
+        """The release whose rules the broker follows."""
+        return self.settings.release
+
+    def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
+        """The answer to a request that the store did not carry out.
+
+        The reason goes to the log alone: it may hold paths of this machine.
+
+        Args:
+            what: for the log.
+        """
+        self.log.error(f"{what}: {error}")
+        if code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return Failed(code, describe_unavailable(self.store.layout))
+        return Failed(code, f"{what}: the broker's log has the reason")
+
+    @property
+    def invalid_code(self) -> int:
+        """Code of a request whose values cannot be right."""
+        return self.release.invalid_code
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic that must be there.
+
+        Raises:
+            Failed: it is not.
+        """
+        found = self.state.topic(name)
+        if found is None:
+            words = f"topic[{name}] not exist, apply first please!"
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, words)
+        return found
+
+    async def queues_of(self, topic: str) -> list[QueueName] | None:
+        """The queues of a topic that can be read, on all brokers; None for a topic that is nowhere."""
+        found = None if self.routes is None else await self.routes(topic)
+        config = self.state.topic(topic)
+        if found is not None or config is None or not config.perm & Perm.READ:
+            return found or None
+        return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
+
+    def check_writable(self) -> None:
+        """Make sure that something may be stored.
+
+        Raises:
+            Failed: the store is only read.
+        """
+        if self.settings.read_only:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self.settings.address}] is read-only")
+
+    def set_topic(self, config: TopicConfig) -> None:
+        """Make or change a topic, and tell the name servers."""
+        self.set_topics([config])
+
+    def set_topics(self, configs: Iterable[TopicConfig]) -> None:
+        """Make or change topics, all of them or none, and tell the name servers."""
+        self.state.set_topics(configs)
+        self.topic_changes.publish()
+
+    def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:
+        """A topic of the broker's own, made where it is missing; see :meth:`BrokerState.ensure_topic`."""
+        found = self.state.topic(name)
+        if found is None:
+            found = self.state.ensure_topic(name, queues, later=later)
+            self.topic_changes.publish()
+        return found
+
+    def suppose_topics(self) -> None:
+        """Have the broker's own topics, and those that its queues show where no file says any."""
+        for topic in self.system_topics():
+            self.state.suppose_topic(topic)
+        shown = self._topics_of_queues()
+        for topic in shown:
+            self.state.suppose_topic(topic)
+        if shown:
+            log.warning(
+                "%s has no topics.json: %s served as the queues show; %s writes one",
+                self.store.layout.root, counted(len(shown), "topic is", "topics are"),
+                self.store.layout.command("rebuild", "config"),
+            )  # fmt: skip
+
+    def _topics_of_queues(self) -> list[TopicConfig]:
+        """Topics that their queues show, where the store has no ``topics.json``: made by ``append``, ``import`` or
+        ``salvage``, it has messages that nobody could consume.
+        """
+        layout = self.store.layout
+        if any(exists(layout.path("config", name)) for name in (TOPICS, f"{TOPICS}.bak", f"{TOPICS}.tmp")):
+            return []
+        queues: dict[str, int] = {}
+        for topic, queue_id, _path in layout.queue_dirs():
+            if not topic.startswith(LMQ_PREFIX):
+                queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        return [
+            TopicConfig(topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=Perm.READ | Perm.WRITE)
+            for topic, number in sorted(queues.items())
+        ]
+
+    def system_topics(self) -> list[TopicConfig]:
+        """Topics that every broker has, in memory from its start (broker.topic.TopicConfigManager)."""
+
+        def topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicConfig:
+            return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+        settings = self.settings
+        found = [
+            topic(SELF_TEST, 1),
+            topic(BENCHMARK, 1024),
+            topic(settings.cluster, 16, Perm.READ | Perm.WRITE | Perm.INHERIT),
+            topic(settings.name, 1, Perm.READ | Perm.WRITE | Perm.INHERIT),
+            topic(OFFSET_MOVED, 1),
+            topic(SCHEDULE, 18),
+            topic(f"{settings.cluster}{REPLY_SUFFIX}", 1),
+        ]
+        if self.release.is_5:
+            found += [
+                topic(f"{REVIVE_PREFIX}{settings.cluster}", 8),
+                topic(f"{SYNC_PREFIX}{settings.name}", 1, Perm.INHERIT),
+                topic(HALF, 1),
+                topic(OP, 1),
+            ]
+        if self.release.has_timer and self.store.layout.conf.flag("timerWheelEnable", True):
+            found.append(topic(TIMER, 1))
+        if settings.auto_create_topics:
+            queues = settings.default_topic_queues
+            found.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
+        return found
+
+    def topic_at(self, physical_offset: int) -> str | None:
+        """The topic that the message at an offset is for, though it may wait in another one; None without a message."""
+        found = self.reading.message(physical_offset)
+        if found is None:
+            return None
+        topic = found.record.topic.decode("utf-8", "replace")
+        return parse(found.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic belongs to the broker itself."""
+        return name in SYSTEM_TOPICS or name in {topic.topic_name for topic in self.system_topics()}

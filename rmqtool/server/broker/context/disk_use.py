@@ -1,0 +1,27 @@
+"""How full the file systems of a store are, in a broker's words."""
+
+import os
+
+from rmqtool.store.layout.paths import StoreLayout
+
+
+def share_used(path: str) -> float:
+    """Share of a file system that is used, by a directory of it; -1 where there is none (common.UtilAll)."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1
+    taken = found.f_blocks - found.f_bfree
+    entire = taken + found.f_bavail
+    return -(-taken * 100 // entire) / 100 if entire else -1
+
+
+def describe_unavailable(layout: StoreLayout) -> str:
+    """What a broker says to whom it cannot store a message for (SendMessageProcessor.handlePutMessageResult)."""
+    places = layout.commit_log_paths[0], layout.path("consumequeue"), layout.path("index")
+    log, queues, index = (share_used(place) for place in places)
+    return (
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
+        f"[CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {index:5.2f}], messages are put to the slave, message store has "
+        "been shut down, etc."
+    )

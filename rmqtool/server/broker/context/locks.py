@@ -1,0 +1,44 @@
+"""Which client of a group consumes a queue alone (broker.client.rebalance.RebalanceLockManager)."""
+
+from collections.abc import Callable, Iterable
+
+from formats.remoting.shapes import MessageQueue
+
+LIFE = 60.0  # s since a lock was asked for last
+
+
+class QueueLocks:
+    """Locks of queues, in memory only.
+
+    Args:
+        clock: seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """The queues that the client has now, of those that it asks for."""
+        table = self._locks.setdefault(group, {})
+        now, got = self._clock(), []
+        for queue in queues:
+            owner, since = table.get(queue, (client_id, now))
+            if owner == client_id or now - since > LIFE:
+                table[queue] = client_id, now
+                got.append(queue)
+        return got
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back those that the client has."""
+        table = self._locks.get(group, {})
+        for queue in queues:
+            if queue in table and table[queue][0] == client_id:
+                del table[queue]
+        if not table:
+            self._locks.pop(group, None)
+
+    def is_held(self, group: str) -> bool:
+        """Whether a client of the group holds a queue."""
+        now = self._clock()
+        return any(now - since <= LIFE for _client, since in self._locks.get(group, {}).values())

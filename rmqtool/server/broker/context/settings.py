@@ -1,0 +1,132 @@
+"""Who a broker is and what it allows, by the names of its own properties file (common.BrokerConfig)."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmqtool.errors import BadValue
+from rmqtool.rules.releases import Release
+from rmqtool.services.opened.broker_state import setting
+from rmqtool.store.layout.broker_conf import BrokerConf
+
+_PERMISSIONS = range(8)
+# what may change while a broker runs, by the names of its file
+_LIVE = {
+    "autoCreateTopicEnable": "auto_create_topics",
+    "defaultTopicQueueNums": "default_topic_queues",
+    "longPollingEnable": "long_polling",
+    "enablePropertyFilter": "property_filter",
+    "rejectTransactionMessage": "reject_transactions",
+    "brokerPermission": "permission",
+    "shortPollingTimeMills": "short_polling",
+    "enablePopBufferMerge": "pop_buffer_merge",
+    "enableSingleTopicRegister": "single_topic_register",
+    "enableSplitRegistration": "split_registration",
+    "regionId": "region",
+    "traceOn": "trace",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of one broker. Times are ms.
+
+    Attributes:
+        address: HOST:PORT by which clients reach it.
+        release: whose rules it goes by.
+        read_only: nothing is stored; only reading is allowed.
+        short_polling: how long a pull without a message is held where ``long_polling`` is off.
+        pop_buffer_merge, single_topic_register, split_registration: shown, and without effect: they say how a real
+            broker buffers acks, and in how many requests it tells name servers of its topics.
+    """
+
+    name: str
+    cluster: str
+    address: str
+    release: Release
+    read_only: bool = False
+    broker_id: int = 0
+    auto_create_topics: bool = True
+    default_topic_queues: int = 8
+    long_polling: bool = True
+    short_polling: int = 1000
+    pop_buffer_merge: bool = False
+    single_topic_register: bool = False
+    split_registration: bool = False
+    property_filter: bool = False
+    reject_transactions: bool = False
+    max_message_size: int = 4 << 20
+    permission: int = 6
+    region: str = "DefaultRegion"
+    trace: bool = True
+
+    @classmethod
+    def of(
+        cls, conf: BrokerConf, address: str, release: Release, *, name: str | None, cluster: str | None, read_only: bool
+    ) -> "Settings":
+        """As the broker's file has them.
+
+        Args:
+            name, cluster: instead of those of the file.
+
+        Raises:
+            CorruptFile: a number is none.
+        """
+        return cls(
+            name=name or conf.text("brokerName") or socket.gethostname() or "DEFAULT_BROKER",
+            cluster=cluster or conf.text("brokerClusterName") or "DefaultCluster",
+            address=address,
+            release=release,
+            read_only=read_only,
+            broker_id=setting(conf, "brokerId", 0),
+            auto_create_topics=conf.flag("autoCreateTopicEnable", True),
+            default_topic_queues=setting(conf, "defaultTopicQueueNums", 8),
+            long_polling=conf.flag("longPollingEnable", True),
+            short_polling=setting(conf, "shortPollingTimeMills", 1000),
+            pop_buffer_merge=conf.flag("enablePopBufferMerge", False),
+            single_topic_register=conf.flag("enableSingleTopicRegister", False),
+            split_registration=conf.flag("enableSplitRegistration", False),
+            property_filter=conf.flag("enablePropertyFilter", False),
+            reject_transactions=conf.flag("rejectTransactionMessage", False),
+            max_message_size=setting(conf, "maxMessageSize", 4 << 20),
+            permission=4 if read_only else setting(conf, "brokerPermission", 6),
+            region=conf.text("regionId") or "DefaultRegion",
+            trace=conf.flag("traceOn", True),
+        )
+
+    @property
+    def changeable(self) -> dict[str, str]:
+        """What :meth:`with_changes` can change, as it is now."""
+        found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+
+    def with_changes(self, values: Mapping[str, str]) -> "Settings":
+        """The same with other values, by the names of the broker's file.
+
+        Raises:
+            BadValue: one of them is none, or cannot change while the store is served.
+        """
+        changes: dict[str, Any] = {}
+        for name, text in values.items():
+            attribute = _LIVE.get(name)
+            if attribute is None:
+                words = "cannot be changed while the store is served; set it in the broker's file, and serve again"
+                raise BadValue(f"{name} {words}")
+            before = getattr(self, attribute)
+            if isinstance(before, bool):
+                changes[attribute] = text.strip().lower() == "true"
+            elif isinstance(before, int):
+                changes[attribute] = _number(name, text.strip())
+            else:
+                changes[attribute] = text.strip()
+        permission = changes.get("permission", self.permission)
+        if permission not in _PERMISSIONS or (self.read_only and permission & 2):
+            raise BadValue(f"brokerPermission={permission} is not for this broker")
+        return replace(self, **changes)
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise BadValue(f"{name}={text} is not a number")
+    return int(text)

@@ -1,0 +1,1 @@
+"""From a request to its handler, for the broker and the name server."""

@@ -1,0 +1,190 @@
+"""The table of requests: code -> header, body, right, first release, handler.
+
+A handler is a method that says all of its request in one place: the codes, the right and the release in its decorator,
+the header and the body in the type of its argument::
+
+    @handles(C.GET_MAX_OFFSET, right=use_topic)
+    def find_max_offset(self, call: Call[h.Queue, None]) -> Command:
+        return call.answer(h.Offset(offset=...))
+
+`collect` makes the table of several classes of handlers, `bind` the handlers of one server.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
+
+from formats.config.beans import Bean
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
+from rmqtool.remoting.connection import Answer, Connection, Handler
+from rmqtool.rules.releases import V4_9, Release
+
+H = TypeVar("H")
+B = TypeVar("B")
+
+_SHORT_NAMES = short_names(h.Send)
+_LONG_NAMED = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)  # newer ones have names of one letter
+
+
+@dataclass(slots=True)
+class Call(Generic[H, B]):
+    """A request that a handler answers.
+
+    Attributes:
+        header: as the handler declares it; None where it declares none.
+        body: what the declared body holds; ``bytes`` are the body as it came, None where the handler takes none.
+    """
+
+    connection: Connection
+    request: Command
+    header: H
+    body: B
+
+    def answer(
+        self,
+        header: Declared | None = None,
+        body: Declared | bytes | None = None,
+        *,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+    ) -> Command:
+        """The response.
+
+        Args:
+            header: its fields; None for none.
+            body: bytes, or what is written as JSON.
+        """
+        data = body if isinstance(body, bytes) else b"" if body is None else body_of(body)
+        fields = {} if header is None else to_fields(header)
+        return self.request.response(code, remark, fields=fields, body=data)
+
+
+Right: TypeAlias = Callable[[Any, Call[Any, Any]], Iterable[tuple[str, int]]]
+"""What a caller needs: topics and groups, each with the permissions of which it needs one."""
+_Method: TypeAlias = Callable[[Any, Call[Any, Any]], Answer]
+M = TypeVar("M", bound=_Method)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One row of the table.
+
+    Attributes:
+        header, body: what they are read as, by `read_header` and `read_body`; None for what is not read.
+        right: None where only administrators may ask.
+        since: the first release that knows it.
+        handler: a method.
+    """
+
+    code: RequestCode
+    header: type[Any] | None
+    body: type[Any] | None
+    right: Right | None
+    since: Release
+    handler: _Method
+    read_header: Callable[[Mapping[str, str] | None], Any]
+    read_body: Callable[[bytes], Any]
+
+    def read(self, connection: Connection, request: Command) -> Call[Any, Any]:
+        """The call that a handler gets.
+
+        Raises:
+            FormatError: a header or body that is not what belongs to the request.
+        """
+        return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
+
+    def answer(self, owner: object, connection: Connection, request: Command) -> Answer:
+        """Read a request, and have the handler of an object answer it."""
+        return self.handler(owner, self.read(connection, request))
+
+
+ROWS: dict[Callable[..., Any], list[RequestRow]] = {}
+"""All rows by handler, of whatever server."""
+
+
+def handles(*codes: RequestCode, right: Right | None = None, since: Release = V4_9) -> Callable[[M], M]:
+    """Enter a method as the handler of requests.
+
+    Args:
+        right: what a caller needs where there is access control; without it only administrators may ask.
+        since: the first release that knows the requests.
+    """
+
+    def enter(handler: M) -> M:
+        header, body = (None if kind is NoneType else kind for kind in get_args(handler.__annotations__["call"]))
+        ROWS[handler] = [
+            RequestRow(
+                code=code,
+                header=header,
+                body=body,
+                right=right,
+                since=since,
+                handler=handler,
+                read_header=_header_reader(code, header),
+                read_body=_body_reader(body),
+            )
+            for code in codes
+        ]
+        return handler
+
+    return enter
+
+
+def _header_reader(code: int, header: type[Any] | None) -> Callable[[Mapping[str, str] | None], Any]:
+    if header is None:
+        return lambda _fields: None
+    if code in _LONG_NAMED:
+        return lambda fields: from_fields(
+            header, {_SHORT_NAMES.get(name, name): value for name, value in (fields or {}).items()}
+        )
+    return partial(from_fields, header)
+
+
+def _body_reader(body: type[Any] | None) -> Callable[[bytes], Any]:
+    if body is None:
+        return lambda _data: None
+    if body is bytes:
+        return lambda data: data
+    return body.parse if issubclass(body, Bean) else partial(read_body, body)
+
+
+def rows_of(owner: type) -> list[RequestRow]:
+    """The requests that the methods of a class handle."""
+    return [row for member in vars(owner).values() if callable(member) for row in ROWS.get(member, ())]
+
+
+def collect(*owners: type) -> dict[int, RequestRow]:
+    """The table of the requests that classes handle.
+
+    Raises:
+        TypeError: two handlers for one request.
+    """
+    rows = [row for owner in owners for row in rows_of(owner)]
+    table: dict[int, RequestRow] = {row.code: row for row in rows}
+    if len(table) < len(rows):
+        raise TypeError(f"two handlers for one request of {owners}")
+    return table
+
+
+def bind(owners: Iterable[object], release: Release) -> dict[int, Handler]:
+    """The handlers of a server of a release, by request code.
+
+    Args:
+        owners: objects of the classes that handle requests.
+    """
+    return {
+        row.code: partial(row.answer, owner)
+        for owner in owners
+        for row in rows_of(type(owner))
+        if release.version >= row.since.version
+    }
+
+
+def refuse_unknown(request: Command) -> Command:
+    """The answer to a request that has no handler."""
+    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")

@@ -1,0 +1,91 @@
+"""Write what derives from the table of commands: ``python -m tests.cli.derive``.
+
+That is completion's list of options, ``rmqtool/cli/option_names.py``, and the list of commands in README.
+"""
+
+import textwrap
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+from rmqtool.cli.commands import COMMANDS, SECTIONS, Group
+from rmqtool.cli.startup.completing import CHOICES
+from rmqtool.cli.startup.defaults import OPTIONS
+from rmqtool.store.check.codes.all import CODES
+from tests.cli.running import ROOT
+from tests.cli.test_help import commands
+
+PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
+README: Path = ROOT / "README.md"
+HEAD = '''\
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
+
+TEXT = """
+'''
+
+
+def choices(parameter: Any) -> list[str]:
+    """Values of an option or argument that takes a few words; none of others."""
+    if parameter.metavar == "RELEASE":
+        return list(OPTIONS["engine"])
+    descriptor = getattr(parameter, "type_descriptor", None)
+    if descriptor is None:  # an older Typer
+        return [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", ())]
+    kinds = [descriptor.annotation, *get_args(descriptor.annotation)]
+    return [member.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for member in kind]
+
+
+def kind_of(name: str) -> str:
+    """What the table calls the argument of a command that takes a few words."""
+    return next(kind for kind in COMMANDS[name].arguments if kind in ("page", "part..."))
+
+
+def text() -> str:
+    """What the module holds, by the commands themselves."""
+    lines, values = [], []
+    for name, command in sorted(commands().items()):
+        names = [
+            option if parameter.is_flag else f"{option}="
+            for parameter in command.params
+            if parameter.param_type_name == "option" and not parameter.hidden
+            for option in parameter.opts
+        ]
+        for parameter in command.params:
+            if (found := choices(parameter)) and not parameter.hidden:
+                known = parameter.opts if parameter.param_type_name == "option" else [kind_of(name)]
+                said = [f"{name} {one}: {' '.join(found)}" for one in known if one not in CHOICES]
+                for line in said:
+                    values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
+        line = f"{name}: {' '.join(sorted({*names, '--help', '-h'}))}"
+        lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    codes = textwrap.wrap(" ".join(CODES), 118, break_on_hyphens=False)
+    return HEAD + "\n".join([*lines, '"""', "", 'VALUES = """', *values, '"""', "", 'CODES = """', *codes, '"""', ""])
+
+
+def readme() -> str:
+    """README with the list of commands as the table has them."""
+    page = README.read_text(encoding="utf-8")
+    before, rest = page.split("\n- look: ", 1)
+    return f"{before}\n{listed()}\n\n{rest.split(chr(10) * 2, 1)[1]}"
+
+
+def listed() -> str:
+    """Each section and its commands, those of a group together."""
+    lines = []
+    for title, entries in SECTIONS.items():
+        names = [
+            f"`{entry.name} {'|'.join(entry.commands)}`" if isinstance(entry, Group) else f"`{entry.name}`"
+            for entry in entries
+        ]
+        line = f"- {title.split(',')[0].lower()}: " + ", ".join(name.replace(" ", "\0") for name in names)
+        lines += textwrap.wrap(line, 120, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
+def main() -> None:
+    PATH.write_text(text(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Declared headers and bodies, against all real frames."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from formats.config.beans import Bean
+from formats.errors import BadText
+from formats.message.read import Record, read
+from formats.remoting import typed
+from formats.remoting.codes import RequestCode
+from formats.versions import VERSIONS
+from tests import wire
+from tests.remoting.declarations import Records, body_of, declared, header_of
+
+
+def test_real_frames_are_read_into_their_declarations_and_built_again() -> None:
+    for found in wire.all_frames():
+        command = wire.parsed(found.raw)
+        header = header_of(command, found.request_code)
+        assert typed.to_fields(header) == (command.fields or {})
+        body = body_of(command, found.request_code)
+        if isinstance(body, Bean):
+            assert not body.extra
+            assert json.loads(command.body).items() <= body.write(VERSIONS[-1]).items()
+            continue
+        if body is not None and not isinstance(body, bytes):
+            quoted = found.request_code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+            body = typed.body_of(body, quote_numbers=quoted)
+        assert (body or b"") == command.body
+
+
+def test_bodies_of_records_are_records_to_their_last_byte() -> None:
+    count = 0
+    for found in wire.all_frames():
+        if declared(found.request_code, is_response=found.is_response).body is not Records:
+            continue
+        body, at = wire.parsed(found.raw).body, 0
+        while at < len(body):
+            record = read(body, at, len(body))
+            assert isinstance(record, Record)
+            at += record.total_size
+            count += 1
+    assert count > 100
+
+
+def test_a_body_cut_at_any_byte_is_one_clear_error() -> None:
+    seen = set()
+    for found in wire.all_frames():
+        command = wire.parsed(found.raw)
+        kind = (found.request_code, found.is_response)
+        body = body_of(command, found.request_code)
+        if kind in seen or body is None or isinstance(body, bytes):
+            continue
+        seen.add(kind)
+        for end in range(1, len(command.body), 1 if len(command.body) < 1000 else 53):
+            with pytest.raises(BadText):
+                body_of(replace(command, body=command.body[:end]), found.request_code)
+    assert len(seen) > 20
