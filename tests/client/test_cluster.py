@@ -160,8 +160,8 @@ def test_groups_are_told_to_brokers_again_when_their_connection_ended_and_left_a
             async with Cluster(options(namesrv.address)) as cluster:
                 await cluster.route("Orders")
                 assert broker.got == []  # who is in no group keeps quiet
-                cluster.add_producer("senders")
-                cluster.add_consumer("readers", lambda: ConsumerData("readers", "P", "C", "F"))
+                cluster.groups.add_producer("senders")
+                cluster.groups.add_consumer("readers", lambda: ConsumerData("readers", "P", "C", "F"))
                 beats = await until(broker, C.HEART_BEAT)
                 while len(broker.of(C.HEART_BEAT)) < 2:
                     await cluster.heartbeat()
@@ -194,7 +194,7 @@ def test_heartbeats_and_routes_are_repeated() -> None:
             async with Cluster(options(namesrv.address, route_interval=0.02, heartbeat_interval=0.02)) as cluster:
                 seen: list[Route] = []
                 cluster.on_route(seen.append)
-                cluster.add_producer("senders")
+                cluster.groups.add_producer("senders")
                 await cluster.route("Orders")
                 await until(broker, C.HEART_BEAT, 3)
                 await until(namesrv, C.GET_ROUTEINFO_BY_TOPIC, 3)

@@ -233,7 +233,7 @@ def test_without_a_name_server_work_goes_on(served: TestBroker) -> None:
                 for number in range(100, 140):
                     if number == 120:  # to brokers that are known it connects again, too
                         for cluster in (producer.cluster, consumer.cluster):
-                            for connection in list(cluster.peers._links._open.values()):
+                            for connection in list(cluster._links._open.values()):
                                 connection.abort()
                     await producer.send(Message("Lasting", b"%d" % number), timeout=20)
                     await asyncio.sleep(0.02)  # looks at routes and heartbeats have their turns

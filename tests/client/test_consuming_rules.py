@@ -1,5 +1,6 @@
 """What a process queue and the offsets of a group must hold to, whatever is pulled, consumed and sent back when."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,11 @@ from formats.message.read import Record, read
 from formats.primitives import java_hash
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client import FlowLimits, Received
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consumer.assignment import share
 from rmqtool.client.consumer.process_queue import ProcessQueue
-from rmqtool.client.consumer.subscriptions import subscription_data, tags_of
+from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.subscriptions import Assigned, Subscriptions, subscription_data, tags_of
 from rmqtool.rules import rebalance
 from rmqtool.rules.rebalance import Strategy
 
@@ -240,6 +243,23 @@ def test_offsets_of_a_queue() -> None:
     process.advance(7)
     process.advance(5)
     assert (process.consumed, process.position) == (7, 7)
+
+
+def test_the_offset_of_a_queue_that_is_given_up_meanwhile_is_not_kept() -> None:
+    cluster = Cluster(ClientOptions(namesrv="127.0.0.1:9"))
+    subscriptions = Subscriptions[Assigned](cluster, Puller(cluster, "g"))
+    others = MessageQueue("T", "a", 1)
+    kept: dict[MessageQueue, int] = {}
+
+    async def write(offsets: Mapping[MessageQueue, int]) -> None:
+        kept.update(offsets)
+        subscriptions.revoke(others)
+
+    subscriptions.store.write = write  # type: ignore[method-assign]
+    subscriptions.assign(Assigned(QUEUE, 5, consumed=5))
+    subscriptions.assign(Assigned(others, 7, consumed=7))
+    asyncio.run(subscriptions.keep())
+    assert kept == {QUEUE: 5}
 
 
 @pytest.mark.parametrize(

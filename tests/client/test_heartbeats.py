@@ -51,7 +51,7 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                     return bool(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[at].body).without_sub)
 
                 await cluster.route("T")
-                cluster.add_consumer("g", lambda: wants("g", "T", "%RETRY%g", version=version))
+                cluster.groups.add_consumer("g", lambda: wants("g", "T", "%RETRY%g", version=version))
                 await until(lambda: len(one.of(C.HEART_BEAT)) >= 1)
                 await cluster.heartbeat()
                 assert await beat() == [(False, 2)]  # the broker does not say that it knows
@@ -74,7 +74,7 @@ def test_what_was_told_is_left_out_until_something_changes() -> None:
                         continue
                 await until(lambda: not short(-1))  # a broker forgets a client with its connection
                 assert await beat() == [(True, 0)]
-                cluster.add_consumer("more", lambda: wants("more", "U"))
+                cluster.groups.add_consumer("more", lambda: wants("more", "U"))
                 await until(
                     lambda: len(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[-1].body).consumer_data_set) == 2
                 )
@@ -91,7 +91,7 @@ def test_a_broker_of_4_9_is_told_everything() -> None:
             client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True, release=V4_9)
             async with Cluster(client) as cluster:
                 await cluster.route("T")
-                cluster.add_consumer("g", lambda: wants("g", "T"))
+                cluster.groups.add_consumer("g", lambda: wants("g", "T"))
                 for _ in range(3):
                     await cluster.heartbeat()
             for request in one.of(C.HEART_BEAT):

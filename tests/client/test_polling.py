@@ -9,7 +9,7 @@ import pytest
 
 from formats.fastjson.declare import read_body
 from formats.remoting import admin as a
-from formats.remoting.codes import RequestCode
+from formats.remoting.codes import RequestCode, ResponseCode
 from rmqtool.client import From, LitePullConsumer, MessageQueue, PollOptions, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consumer.assignment import Rebalancing
@@ -49,6 +49,9 @@ def test_a_group_that_polls_shares_queues_and_commits_what_polls_are_behind(serv
             assert {queue.queue_id: state.commit_offset for queue, state in told.mq_table.items()} == dict.fromkeys(
                 range(4), 0
             )
+            asked = a.RunningInfo(consumer_group="others", client_id=one.cluster.client_id)
+            request = one.cluster.request(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
+            assert one._running_info(None, request).code == ResponseCode.SYSTEM_ERROR  # type: ignore[arg-type]
             async with LitePullConsumer(served.namesrv, "pollers", FIRST) as other:
                 await other.subscribe("Polled")
                 await until(lambda: (len(one.assignment()), len(other.assignment())) == (2, 2))

@@ -209,13 +209,13 @@ def test_answers_that_are_lost_are_asked_for(
     source = made(tmp_path / "origin", "Uncertain", 300)
     call, count = Cluster.call, 0
 
-    async def lossy(self: Cluster, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def lossy(self: Cluster, address: str, request: Command, timeout: float | None = None, **how: Any) -> Command:
         nonlocal count
         if request.code not in (C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE):
-            return await call(self, address, request, timeout)
+            return await call(self, address, request, timeout, **how)
         count += 1
         if count % 6:
-            answer = await call(self, address, request, timeout)
+            answer = await call(self, address, request, timeout, **how)
         if count % 3:
             return answer
         raise ConnectionLost("the connection ended")

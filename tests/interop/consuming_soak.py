@@ -39,6 +39,7 @@ from rmqtool.client import (
     Suspend,
 )  # fmt: skip
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.cluster.peers import Peers
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
@@ -172,7 +173,7 @@ class Soak:
         consumer._closed = True
         for work in list(consumer.cluster._tasks):
             work.cancel()
-        await consumer.cluster.peers.close()
+        await Peers.close(consumer.cluster)
 
     async def java(self) -> None:
         """A consumer of Java in the group without an order, now and then: what it takes counts too."""

@@ -3,29 +3,24 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
-from formats.fastjson.declare import Declared
 from formats.remoting import headers as h
 from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
-from formats.remoting.frame import Command
-from formats.remoting.shapes import ConsumerData
 from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, succeeded
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute
 from rmqtool.client.cluster.groups import Groups
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
+from rmqtool.client.cluster.links import shared
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
 from rmqtool.client.cluster.peers import Peers
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.cluster.sharing import shared
-from rmqtool.remoting.connection import Handler
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.remoting.signing import Credentials
 from rmqtool.rules.releases import NEWEST, Release
@@ -67,7 +62,7 @@ class ClientOptions:
     heartbeat_v2: bool = False
 
 
-class Cluster:
+class Cluster(Peers):
     """Routes, connections and heartbeats of one client. Use as an asynchronous context manager.
 
     Nothing is sent before it is needed: a client that joins no group sends no heartbeat.
@@ -76,7 +71,7 @@ class Cluster:
         client_id: under which brokers know this client.
         unique_id: gives the next unique message id.
         options: as given.
-        peers: name servers and brokers by address.
+        groups: those that brokers hear of, with each heartbeat.
 
     Raises:
         NotReached: no name server is given.
@@ -86,16 +81,16 @@ class Cluster:
         self.options = options
         self.client_id = options.client_id or new_client_id()
         self.unique_id = new_unique_ids()
-        self.peers = Peers(
+        super().__init__(
             options.release,
             options.timeout,
             hooks=options.hooks,
             credentials=options.credentials,
             tls=options.tls,
-            opened=lambda address: self._groups.opened(address),
+            opened=lambda address: self.groups.opened(address),
         )
-        self._name_servers = NameServers(addresses_of(options.namesrv), self.peers.call, options.timeout)
-        self._groups = Groups(self.client_id, self.peers, self.addresses, self._spawn, short=options.heartbeat_v2)
+        self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
+        self.groups = Groups(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
         self._routes: dict[str, Route] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[Route]] = {}
@@ -113,55 +108,11 @@ class Cluster:
 
     async def close(self) -> None:
         """Leave all groups and close all connections. Nothing that goes wrong on the way is raised."""
-        await self._groups.leave_all()
+        await self.groups.leave_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.peers.close()
-
-    # -- requests -----------------------------------------------------------------------------------------------------
-
-    def request(self, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> Command:
-        """A request as this client sends it."""
-        return self.peers.request(code, header, body)
-
-    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
-        """Send a request to a peer; its response, whatever its code is.
-
-        Raises:
-            RemotingError: not reached, or no response within ``timeout`` seconds.
-        """
-        return await self.peers.call(address, request, timeout)
-
-    async def ask(self, address: str, request: Command, timeout: float | None = None) -> Command:
-        """As :meth:`call`, for a response that must be a success.
-
-        Raises:
-            RemotingError: not reached, or no response in time.
-            BrokerError: another code.
-        """
-        return await self.peers.ask(address, request, timeout)
-
-    async def oneway(self, address: str, request: Command) -> None:
-        """Send a request that nobody answers.
-
-        Raises:
-            RemotingError: not reached.
-        """
-        await self.peers.oneway(address, request)
-
-    @contextmanager
-    def answers_of(self, address: str) -> Iterator[None]:
-        """Where a peer's answer is read: one that is none ends the connection, over which anything may come now."""
-        try:
-            yield
-        except BadAnswer as err:
-            self.peers.drop(address, str(err))
-            raise
-
-    def on(self, code: RequestCode, handler: Handler) -> None:
-        """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
-        self.peers.on(code, handler)
+        await super().close()
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +251,7 @@ class Cluster:
         changed = self._routes.pop(topic, None) != route
         self._routes[topic] = route  # the last one, which counts where routes disagree
         self._find_brokers()
-        self._groups.greet([address for address in self.addresses() if address not in known])
+        self.groups.greet([address for address in self.addresses() if address not in known])
         if changed:
             for watcher in self._route_watchers:
                 watcher(route)
@@ -308,29 +259,9 @@ class Cluster:
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
-    def add_producer(self, group: str) -> None:
-        """Tell brokers, with each heartbeat, that this client sends for a group."""
-        self._groups.add_producer(group)
-
-    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        """Tell brokers, with each heartbeat, that this client consumes for a group.
-
-        Args:
-            describe: what the group wants, at the time of a heartbeat.
-        """
-        self._groups.add_consumer(group, describe)
-
-    async def remove_producer(self, group: str) -> None:
-        """Leave a group; brokers that cannot be told find out by themselves."""
-        await self._groups.remove_producer(group)
-
-    async def remove_consumer(self, group: str) -> None:
-        """Leave a group; brokers that cannot be told find out by themselves."""
-        await self._groups.remove_consumer(group)
-
     async def heartbeat(self) -> None:
         """Tell all brokers of this client's groups, now. What fails is tried again with the next heartbeat."""
-        await self._groups.heartbeat()
+        await self.groups.heartbeat()
 
     def shared(self, kind: "Callable[[Cluster], T]") -> T:
         """What all producers and consumers of this client have together; made when it is first asked for."""

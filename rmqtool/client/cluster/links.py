@@ -3,13 +3,31 @@
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import TypeVar
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.client.cluster.sharing import shared
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.connection import Connection, Handler, Limits
 from rmqtool.remoting.errors import ConnectionLost, NotReached
+
+T = TypeVar("T")
+
+
+async def shared(work: "asyncio.Task[T]", what: str) -> T:
+    """The result of a task, which goes on for the others when one who waits for it is cancelled.
+
+    Raises:
+        ConnectionLost: the task itself was cancelled, as the client is closed; ``what`` is named.
+        CancelledError: who waits was cancelled, whether or not the task was, too.
+    """
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if work.cancelled() and not (waiting is not None and waiting.cancelling()):
+            raise ConnectionLost(f"{what}: the client is closed") from None
+        raise
 
 
 class Links:

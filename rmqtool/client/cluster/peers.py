@@ -1,13 +1,15 @@
 """Requests of one client: how they are made, what looks at them on the way, and who answers those of brokers."""
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from formats.fastjson.declare import Declared
 from formats.remoting.codes import Language, RequestCode, ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from rmqtool.client.cluster.answers import succeeded
+from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.links import Links
 from rmqtool.remoting.connection import Answer, Connection, Handler
@@ -118,6 +120,15 @@ class Peers:
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
         self._handlers[code] = handler
+
+    @contextmanager
+    def answers_of(self, address: str) -> Iterator[None]:
+        """Where a peer's answer is read: one that is none ends the connection, over which anything may come now."""
+        try:
+            yield
+        except BadAnswer as err:
+            self.drop(address, str(err))
+            raise
 
     async def close(self) -> None:
         """Close all connections; what was sent before still goes out."""

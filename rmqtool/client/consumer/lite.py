@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from formats.remoting.admin import ConsumerRunningInfo, ConsumeStatus, QueueState
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MessageQueue
+from formats.remoting.shapes import ConsumerData, MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.namespaces import with_namespace
@@ -78,7 +78,7 @@ class LitePullConsumer(QueueReader):
         for queue in list(self._subscriptions.queues):
             self._end(queue)
         await self._subscriptions.store.close()
-        await self.cluster.remove_consumer(self.group)
+        await self.cluster.groups.remove_consumer(self.group)
 
     # -- what is read -------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,9 @@ class LitePullConsumer(QueueReader):
             await self.cluster.route(topic)
         except NoRoute as err:
             log.warning("%s; it is waited for", err)
-        self.cluster.add_consumer(self.group, lambda: self._subscriptions.describe("CONSUME_ACTIVELY", self.options))
+        self.cluster.groups.add_consumer(
+            self.group, lambda: self._subscriptions.describe("CONSUME_ACTIVELY", self.options)
+        )
         await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
         if self._task is None:
             self.cluster.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
@@ -206,6 +208,9 @@ class LitePullConsumer(QueueReader):
         self._seek(queue, offset)
 
     # -- the group ----------------------------------------------------------------------------------------------------
+
+    def _describe(self) -> ConsumerData:
+        return self._subscriptions.describe("CONSUME_ACTIVELY", self.options)
 
     def _members_changed(self, _connection: Connection, _request: Command) -> None:
         self._rebalancing.wake()

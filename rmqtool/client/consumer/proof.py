@@ -118,9 +118,9 @@ class ProvingPuller(Puller):
             MadeAgain: the queue is another.
         """
         address = await self._address(queue)
-        connection = await self.cluster.peers.connect(address)
+        connection = await self.cluster.connect(address)
         await self._prove(queue)
-        await self.cluster.peers.ask(address, self._commit_request(queue, offset), over=connection)
+        await self.cluster.ask(address, self._commit_request(queue, offset), over=connection)
 
     async def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Have the message before an offset, where it is there still, to prove the queue with."""

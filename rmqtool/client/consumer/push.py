@@ -139,7 +139,7 @@ class PushConsumer(Member):
         self._calls.close()
         await self._held.close()
         await self._subscriptions.store.close()
-        await self.cluster.remove_consumer(self.group)
+        await self.cluster.groups.remove_consumer(self.group)
 
     async def _join(self) -> None:
         await self._subscriptions.store.open()
@@ -150,7 +150,7 @@ class PushConsumer(Member):
                 log.warning("%s; it is waited for", err)
         self._requests.begin()
         self.cluster.on_route(self._rebalancing.route_changed)
-        self.cluster.add_consumer(self.group, self._describe)
+        self.cluster.groups.add_consumer(self.group, self._describe)
         await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
         self._processing.start()
         if self._asking:

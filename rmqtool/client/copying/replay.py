@@ -20,7 +20,6 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
 from rmqtool.client.consumer.puller import Puller
-from rmqtool.client.copying.pace import Pace
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer
@@ -31,6 +30,35 @@ log = logging.getLogger(__name__)
 _BATCH_BYTES = 1_000_000  # of one request
 _ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL}  # the message itself is not taken: it is no use to send it again
 _PAUSES = (1.0, 2.0, 4.0, 8.0)  # s before further attempts
+
+
+class Pace:
+    """Lets so many messages a second pass.
+
+    Args:
+        told: ends a wait.
+    """
+
+    def __init__(self, rate: float | None, told: asyncio.Event) -> None:
+        self._rate, self._told, self._next = rate, told, 0.0
+
+    def most(self, batch: int) -> int:
+        """Messages of a request, so that a slow rate is no sequence of bursts."""
+        return batch if self._rate is None else max(1, min(batch, int(self._rate / 10)))
+
+    async def wait(self, count: int) -> None:
+        """Until so many messages may go."""
+        if self._rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        due = max(now, self._next)
+        self._next = due + count / self._rate
+        if due > now:
+            try:
+                async with asyncio.timeout(due - now):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
 
 
 class CannotGoOn(ClientError):

@@ -1,11 +1,17 @@
 """Which queue a message goes to, by the rules of 4.9 and of 5.3 (impl.producer.TopicPublishInfo, latency.*)."""
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
 
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode
 from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.routes import Route
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector
 from rmqtool.rules.releases import Release
@@ -111,3 +117,32 @@ class Choice:
             if (found := next(others(allowed), None)) is not None:
                 return found
         return selector.queues[selector.index.next() % len(selector.queues)]
+
+
+_DETECT_EVERY = 3.0  # s
+_DETECT_TIMEOUT = 0.2  # s that a broker has
+
+
+async def watch(cluster: Cluster, choice: Choice, topic: Callable[[], str]) -> None:
+    """Ask brokers that are unreachable for the end of a queue, for ever; one that answers is reached again (5.x).
+
+    Args:
+        topic: of the queue; nobody is asked as long as it is empty.
+    """
+    while True:
+        await asyncio.sleep(_DETECT_EVERY)
+        if topic():
+            await asyncio.gather(*[_detect(cluster, choice, name, topic()) for name in choice.unreachable])
+
+
+async def _detect(cluster: Cluster, choice: Choice, broker_name: str, topic: str) -> None:
+    header = h.Queue(topic=topic, queue_id=0, bname=broker_name)
+    try:
+        address = cluster.address(broker_name)
+        await cluster.ask(address, cluster.request(RequestCode.GET_MAX_OFFSET, header), _DETECT_TIMEOUT)
+    except NoRoute:
+        choice.reached(broker_name)  # it is gone: there is nothing to remember
+    except (ClientError, RemotingError):
+        return
+    else:
+        choice.reached(broker_name)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from formats.message.properties import UNIQ_KEY, build
 from formats.primitives import java_hash
@@ -13,18 +13,18 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
+from rmqtool.client.cluster.member import Member
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.batching import batches
-from rmqtool.client.producing.choice import Choice
-from rmqtool.client.producing.detector import watch
+from rmqtool.client.producing.choice import Choice, watch
 from rmqtool.client.producing.hooks import EndHook, SendHook, SendHooks
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.replying import NoReply, Replied, Replies
 from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY, Outgoing, Packer, Packing, results_of
 from rmqtool.remoting.errors import NotReached, RemotingError
 from rmqtool.rules.batches import batch_properties
-from rmqtool.rules.sending import OutMessage, check_group, check_message
+from rmqtool.rules.sending import OutMessage, check_message
 
 Select: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 _INSTANCE = "INSTANCE_ID"
@@ -63,7 +63,7 @@ def by_hash(key: str) -> Select:
     return lambda queues: queues[abs(java_hash(key)) % len(queues)]
 
 
-class Producer:
+class Producer(Member):
     """Sends messages. Use as an asynchronous context manager; several sends may be under way at a time.
 
     Args:
@@ -81,15 +81,9 @@ class Producer:
         group: str = "rmqtool-producer",
         options: ProducerOptions | None = None,
     ) -> None:
-        check_group(group)
+        super().__init__(client, group)
         self.options = options or ProducerOptions()
-        if isinstance(client, str):
-            client = ClientOptions(namesrv=client)
-        self._shared = isinstance(client, Cluster)
-        self.cluster = client if isinstance(client, Cluster) else Cluster(client)
-        self._namespace = self.cluster.options.namespace
         self._instance = {_INSTANCE: self._namespace} if self._namespace else {}
-        self.group = with_namespace(self._namespace, group)
         self._release = self.cluster.options.release
         self._packer = Packer(self.cluster, self.group, self.options)
         self._choice = Choice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
@@ -99,25 +93,20 @@ class Producer:
         self._sending: set[asyncio.Task[SendResult]] = set()
         self._topic = ""  # one that was sent to, to detect brokers with
 
-    async def __aenter__(self) -> Self:
-        if not self._shared:
-            await self.cluster.__aenter__()
-        self.cluster.add_producer(self.group)
+    async def _join(self) -> None:
+        self.cluster.groups.add_producer(self.group)
         if self.options.detector and self._release.is_5:
             self._watching = asyncio.create_task(watch(self.cluster, self._choice, lambda: self._topic))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Wait for what is being sent, leave the group, and close the connections that are this producer's own."""
+        await super().close()
+
+    async def _leave(self) -> None:
         await asyncio.gather(*self._sending, return_exceptions=True)
         if self._watching is not None:
             self._watching.cancel()
-        await self.cluster.remove_producer(self.group)
-        if not self._shared:
-            await self.cluster.close()
+        await self.cluster.groups.remove_producer(self.group)
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 

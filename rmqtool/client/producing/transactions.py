@@ -187,7 +187,7 @@ class TransactionProducer(Producer):
             transaction_id=header.transaction_id,
             topic=message.topic if self._release.is_5 else None,
         )
-        await self.cluster.peers.tell(connection, self.cluster.request(RequestCode.END_TRANSACTION, answer))
+        await self.cluster.tell(connection, self.cluster.request(RequestCode.END_TRANSACTION, answer))
         self._ended(message.properties, message.topic, answer, connection.peer)
 
 
