@@ -20,7 +20,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue
 from rmqtool.client import ClientOptions, Cluster
-from rmqtool.client.cluster.answers import succeeded
+from rmqtool.client.cluster.groups import Groups
 from rmqtool.client.cluster.routes import Route
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer
 
@@ -204,6 +204,23 @@ def _record(queue: MessageQueue, offset: int, stored: Stored) -> bytes:
     )  # fmt: skip
 
 
+class SimulatedGroups(Groups):
+    """The groups that a member is in, of which the broker hears by its heartbeats."""
+
+    def __init__(self, member: "Member") -> None:
+        self.member = member
+
+    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
+        """Every member's heartbeat says the same."""
+
+    async def remove_consumer(self, group: str) -> None:
+        if not self.member.gone:
+            self.member.broker.leave(self.member.client_id)
+
+    async def leave_all(self) -> None:
+        """Nothing is left to tell."""
+
+
 class Member(Cluster):
     """A client's view of the broker, in the place of connections."""
 
@@ -211,10 +228,10 @@ class Member(Cluster):
         super().__init__(ClientOptions(namesrv="127.0.0.1:1", client_id=name))
         self.broker, self.gone = broker, False
         self.answers: dict[int, Any] = {}
-        self.describe: Callable[[], ConsumerData] | None = None
+        self.groups = SimulatedGroups(self)
         self._counts: dict[int, int] = defaultdict(int)
 
-    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def call(self, address: str, request: Command, timeout: float | None = None, **_how: Any) -> Command:
         chance = self.broker.chance
         await asyncio.sleep(chance.uniform(0.0005, 0.02))
         if self.gone:
@@ -228,9 +245,6 @@ class Member(Cluster):
             await asyncio.sleep(3)
             raise NoAnswer("the answer was lost")
         return response
-
-    async def ask(self, address: str, request: Command, timeout: float | None = None) -> Command:
-        return succeeded(await self.call(address, request, timeout), address)
 
     async def route(self, topic: str) -> Route:
         return self.broker.route(topic)
@@ -246,13 +260,6 @@ class Member(Cluster):
 
     def on(self, code: C, handler: Any) -> None:
         self.answers[code] = handler
-
-    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        self.describe = describe
-
-    async def remove_consumer(self, group: str) -> None:
-        if not self.gone:
-            self.broker.leave(self.client_id)
 
     async def heartbeat(self) -> None:
         self.broker.join(self)
