@@ -7,6 +7,7 @@ is there already.
 import fcntl
 import importlib
 import io
+import logging
 import os
 import pkgutil
 import select
@@ -120,6 +121,7 @@ def _become(
         ends = [fcntl.fcntl(pipe[number not in _TO_IT], fcntl.F_DUPFD, 64) for number, pipe in enumerate(pipes)]
         for number, end in enumerate(ends):
             os.dup2(end, number)
+        logging.getLogger().handlers.clear()  # pytest's would go on writing to a descriptor that a store has by then
         os.closerange(_GO + 1, 1 << 16)  # all else that the process of the tests has open
         os.chdir("/")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
