@@ -77,7 +77,7 @@ class Forked:
         try:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # whoever began it may be killed
             os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-            logging.getLogger().handlers.clear()  # pytest's would go on writing to a descriptor that a store has by then
+            logging.getLogger().handlers.clear()  # pytest's would write to a descriptor that a store has by then
             os.closerange(3, write)
             os.closerange(write + 1, 1 << 16)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
