@@ -9,6 +9,7 @@ import pytest
 from rmqtool.analytics.source.tables import TABLES
 from rmqtool.analytics.source.tables_source import register
 from rmqtool.store.layout.paths import StoreLayout
+from tests.amounts import every
 from tests.analytics.helpers import engine_messages, plain, same_as_golden
 from tests.analytics.stores import MESSAGES
 from tests.conftest import Unpacked
@@ -34,7 +35,7 @@ def test_spark_finds_the_source_and_reads_what_the_engine_says(
     assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
 
 
-@pytest.mark.parametrize("pushing", ["false", "true"])
+@pytest.mark.parametrize("pushing", every(2, ["true", "false"]))
 def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: StoreLayout) -> None:
     """Spark would keep what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
     spark.conf.set(PUSH_DOWN, pushing)

@@ -327,6 +327,7 @@ def test_conditions_as_catalyst_writes_them(nodes: list[str], conditions: list[C
     assert conditions_of(json.dumps(listed)) == conditions
 
 
+@only_in_all
 def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
     """As a process of its own, with a Java of its own that is gone afterwards."""
     code = (

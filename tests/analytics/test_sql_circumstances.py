@@ -12,6 +12,7 @@ import pytest
 from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.sql.query import told
 from rmqtool.errors import RmqError
+from tests.amounts import only_in_all
 from tests.analytics.helpers import log_of, store_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+@only_in_all
 def test_too_few_open_files_are_told(tmp_path: Path) -> None:
     store_of(tmp_path, log_of(["A"]))
     limited = "ulimit -n 256; "
@@ -65,6 +67,7 @@ def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
     assert str(failed.value) == said
 
 
+@only_in_all
 def test_a_java_that_is_killed_is_told(tmp_path: Path) -> None:
     store_of(tmp_path, log_of(["A"]))
     endless = "select sum(a.id % 7 * b.id) from range(10000000) a cross join range(10000000) b"

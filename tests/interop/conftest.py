@@ -28,7 +28,7 @@ _SAME_PROGRAM = "test_the_same_program_has_the_same_results"
 _OF_ONE_RELEASE = {
     f"test_{name}": release
     for release, names in (
-        ("4.9.8", ("client_access", "consuming_asked", "mqadmin", "orderly", "several_brokers", "tls")),
+        ("4.9.8", ("client_access", "consuming_asked", "mqadmin", "offsets", "orderly", "several_brokers", "tls")),
         ("5.3.3", ("client", "client_duties", "consuming", "copying", "failover", "follow", "namesrv", "sql92")),
     )
     for name in names

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import roles
+from tests.amounts import every
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -74,7 +75,7 @@ ON_THE_SLAVE = {
 
 
 @pytest.mark.xdist_group("broker-4.9.8")
-@pytest.mark.parametrize("name", ON_THE_SLAVE)
+@pytest.mark.parametrize("name", every(2, list(ON_THE_SLAVE)))
 def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     commands, expected = ON_THE_SLAVE[name]
     nodes = unpack(tmp_path)
@@ -138,7 +139,7 @@ def copied(pair: Pair, folder: Path) -> Pair:
     return mine, its
 
 
-@pytest.mark.parametrize("name", ["nothing", "recover", "everything", "on the master"])
+@pytest.mark.parametrize("name", every(2, ["everything", "recover", "on the master", "nothing"]))
 def test_a_slave_follows_its_master(
     name: str,
     broker: Broker,
@@ -199,7 +200,7 @@ IN_CONTROLLER_MODE = {
 
 
 @pytest.mark.xdist_group("broker-5.3.3")
-@pytest.mark.parametrize("name", IN_CONTROLLER_MODE)
+@pytest.mark.parametrize("name", every(2, list(IN_CONTROLLER_MODE)))
 def test_a_replica_follows_in_controller_mode(
     name: str, broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
 ) -> None:
