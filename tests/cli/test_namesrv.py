@@ -117,7 +117,7 @@ def test_key_values_are_there_after_a_restart(tmp_path: Path) -> None:
         assert ask(ready.split("=")[1].strip(), get).fields == {"value": "v"}
     file.write_text("{")
     result = rmqtool("namesrv", "--listen", "127.0.0.1:0", "--kv-config", file)
-    assert (result.code, result.err) == (5, f"error: {file}: byte 1: the text ends too early\n")
+    assert (result.code, result.err) == (5, f"error: {file}: byte 1: the text ends where a key must come\n")
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
