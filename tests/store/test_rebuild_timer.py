@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from formats import checkpoint
 from formats.variants import timer
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.waiting.delay import DelayedMessage
@@ -11,6 +12,7 @@ from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.recovery.command import recover
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import timers
 from tests.conftest import Unpacked
@@ -121,14 +123,21 @@ def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
     assert timer.slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
 
 
-def test_no_slot_lies_before_the_last_message_of_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["rebuild", "recover"])
+def test_no_slot_lies_before_the_last_message_of_the_log(way: str, tmp_path: Path) -> None:
     """A broker passes over slots that were over a week before it starts, and this wheel had stood still for long."""
     lab = timers.Timers()
     offsets = [lab.put(seconds) for seconds in (-5, 5, 600)]
     lab.builder.put("Orders", store_timestamp=NOW + 60_000)
     store = lab.write(tmp_path)
     (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(timer.Checkpoint(NOW - 10_000, 0, 3, 3)))
-    rebuilt(store)
+    if way == "rebuild":
+        times = checkpoint.Checkpoint(physic_msg_timestamp=NOW + 60_000)
+        (store / "checkpoint").write_bytes(checkpoint.build(times))
+        rebuilt(store)
+    else:
+        (store / "timerwheel").unlink()
+        assert recover(StoreLayout(str(store))).applied
     assert [row.physicalOffset for row in pending(store)] == offsets
     wheel = TimerFiles(StoreLayout(str(store))).wheel_bytes
     assert timer.slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from formats import checkpoint
 from formats.message.properties import REAL_TOPIC, parse
 from formats.message.read import Record
 from formats.primitives import java_hash
@@ -61,6 +62,7 @@ class TimerBuilder:
 
     Args:
         queue: of the timer; by default as it is on disk.
+        last_store_time: of the log's messages, ms; by default what the store's checkpoint says.
 
     Attributes:
         messages: of the timer topic that were read.
@@ -72,10 +74,12 @@ class TimerBuilder:
         CorruptFile, MissingRuntime: it is in a database that cannot be read.
     """
 
-    def __init__(self, layout: StoreLayout, queue: TimerQueue | None = None) -> None:
+    def __init__(
+        self, layout: StoreLayout, queue: TimerQueue | None = None, last_store_time: int | None = None
+    ) -> None:
         self.layout, self.log, self.files = layout, CommitLog(layout), TimerFiles(layout)
-        self._stored = None if queue is not None else self._on_disk()
-        queue = queue or self._stored
+        if queue is None:
+            queue = self._on_disk()
         if queue is None:
             raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to build")
         self.queue = queue
@@ -89,7 +93,11 @@ class TimerBuilder:
         # from there on also what is overdue was not taken
         self._taken = min(point.last_timer_queue_offset, point.master_timer_queue_offset)
         # the slot that is read next; a broker passes over slots that were over a week before it starts
-        self._begin = max(self._read, self._slot(self._last_store_time()))
+        if last_store_time is None:
+            last_store_time = checkpoint.parse(layout.checkpoint() or b"").physic_msg_timestamp
+        # a time that is still to come, as damage may have it, says nothing
+        stored = self._slot(last_store_time) if last_store_time <= time.time_ns() // 1_000_000 else 0
+        self._begin = max(self._read, stored)
 
     def _on_disk(self) -> PlainQueue | None:
         return open_queue(self.layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
@@ -102,11 +110,6 @@ class TimerBuilder:
                 "broker, which builds the rest, and stop it again"
             )
         return open_rocks_queue(self.layout, timer.TOPIC, timer.QUEUE_ID)
-
-    def _last_store_time(self) -> int:
-        """Of the log, ms; a time that is still to come, as damage may have it, counts as none."""
-        last = self.log.end(self._stored.recovered.max_physical_offset if self._stored is not None else -1)[1] or 0
-        return last if last <= time.time_ns() // 1_000_000 else 0
 
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
@@ -231,10 +234,13 @@ def remove_timer(files: TimerFiles, change: Change) -> tuple[list[str], str]:
     paths += [path for path in (files.wheel_path, files.checkpoint_path) if exists(path)]
     for path in paths:
         change.remove(path)
+    if files.point.last_read_time <= 0:
+        why = "config/timercheck does not say how far the wheel had turned"
+    else:
+        why = f"no queue of {timer.TOPIC} leads to the messages of the wheel"
     warning = (
-        "config/timercheck does not say how far the wheel had turned: its files are removed, and a broker reads "
-        "the timer's queue from its beginning: messages that it has delivered and the log still has are delivered once "
-        "more, none is lost"
+        f"{why}: the timer's files are removed, and a broker reads the timer's queue from its beginning: messages that "
+        "it has delivered and the log still has are delivered once more, none is lost"
     )
     return [f"remove {os.path.relpath(path, files.layout.root)}" for path in paths], warning
 

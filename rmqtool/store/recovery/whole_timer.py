@@ -66,7 +66,8 @@ def make_timer(recovery: Recovery, files: TimerFiles, change: Change, say: Say, 
     for path in filter(can_go, files.log.foreign):
         change.remove(path)
         say("remove", path)
-    builder = TimerBuilder(recovery.inputs.layout, StagedTimerQueue(queue))
+    last = recovery.verdict.last_store_timestamp
+    builder = TimerBuilder(recovery.inputs.layout, StagedTimerQueue(queue), last)
     _say_all(recovery, builder.prepare(change), say)
     recovery.unloaded += why
     recovery.warnings += builder.warnings
