@@ -244,3 +244,17 @@ def test_an_empty_last_file_of_the_timer_log_is_not_there_for_a_start(tmp_path: 
     (store / "timerlog" / f"{last.end:020d}").write_bytes(b"")
     assert TimerFiles(layout_of(store)).recovery == expected
     assert expected[0] < len(TimerFiles(layout_of(store)).log.files) - 2
+
+
+def test_what_a_lost_checkpoint_leaves_is_delivered_by_run_as_a_broker_does_it(tmp_path: Path) -> None:
+    store, offsets = laid(tmp_path)
+    no_checkpoint(store)
+    assert recover(layout_of(store), guard=None).applied
+    now = [NOW + 1]
+    with Store(store, write=True, broker_conf=CONF, release=V5_3, clock=lambda: now[0]) as opened:
+
+        def wait(millis: int) -> None:
+            now[0] += millis
+
+        assert RunLoop(opened, never).run(wait, until_delivered=True).delivered == len(offsets)
+    assert problems(store) == []
