@@ -223,7 +223,7 @@ def find_command(argv: list[str]) -> Command | None:
 def writes(argv: list[str]) -> bool:
     """Whether a command line is that of a command that changes something, and not of a dry run."""
     command = find_command(argv)
-    return command is not None and command.writes and "--dry-run" not in argv
+    return command is not None and command.writes and not {"--dry-run", "-n"} & {*argv}
 
 
 def options_of(name: str) -> list[str]:

@@ -185,6 +185,7 @@ def test_every_command_that_asks_counts_as_writing() -> None:
     assert all(COMMANDS[name].writes for name in named)
     assert writes(["recover", "s", "--yes"])
     assert not writes(["recover", "s", "--dry-run"])
+    assert not writes(["truncate", "s", "2238", "-n"])
     assert not writes(["dlq", "list", "s"])
 
 
