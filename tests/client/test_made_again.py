@@ -18,7 +18,7 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consumer.proof import MadeAgain, ProvingPuller
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.append.outgoing import Message
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages

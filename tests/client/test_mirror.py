@@ -13,8 +13,8 @@ import pytest
 from rmqtool.cli.live.copying.positions import FILE, Positions
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import unreadable

@@ -21,7 +21,7 @@ from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.contract import message_row
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.rules.sending import Rejected
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from tests import wire
 from tests.client.peers import Peer, Reply, peer, raw_peer, route, run, tells

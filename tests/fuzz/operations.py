@@ -39,8 +39,8 @@ from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.delay import Delays
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config

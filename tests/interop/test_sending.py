@@ -26,8 +26,8 @@ from rmqtool.rules.sending import (
     check_at_store,
     compress,
 )
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.retry import DeadLetter, Retries
+from rmqtool.services.retries.send_back import SendBack
+from rmqtool.services.retries.retries import DeadLetter, Retries
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -20,14 +20,14 @@ from formats.model.topics import TopicConfig
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBack
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.delay import Delays
-from rmqtool.services.waiting.delivery import Delivery, deliver_due
-from rmqtool.services.waiting.half_messages import Transactions, op_offsets
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.delays.delivery import Delivery, deliver_due
+from rmqtool.services.transactions.half_messages import Transactions, op_offsets
+from rmqtool.services.transactions.service import TransactionService
+from rmqtool.services.transactions.rules import CheckRequest, Decision
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

@@ -16,7 +16,7 @@ from rmqtool import Message, Store
 from rmqtool.analytics import dump as dump_package
 from rmqtool.client.copying import replay as replaying
 from rmqtool.client.copying.steps import REPLAY
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found

@@ -32,7 +32,7 @@ from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue, batch_queues_of

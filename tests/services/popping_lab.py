@@ -11,8 +11,8 @@ from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.popping.popping import Popped, Request
 from rmqtool.services.popping.service import Broker, PopService
-from rmqtool.services.serving.reading import read_store
-from rmqtool.services.waiting.timing import TimerService
+from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.timers.delivery import TimerService
 from tests.services.live import Lab
 
 NAME, CLUSTER = "lab-a", "LabCluster"

@@ -12,8 +12,8 @@ from formats.errors import BadText
 from formats.topics import REVIVE_PREFIX
 from formats.variants import pop
 from rmqtool.services.lookup.retry_names import RetryNames
-from rmqtool.services.waiting.pop_events import pops_of
-from rmqtool.services.waiting.popped import InFlight, Popped
+from rmqtool.services.popping.in_flight import pops_of
+from rmqtool.services.popping.in_flight import InFlight, Popped
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

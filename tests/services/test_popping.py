@@ -10,7 +10,7 @@ from formats.message.properties import parse
 from formats.variants.pop_handle import ORDERED, Origin, retry_topic
 from rmqtool.services.popping.finishing import NotTaken
 from rmqtool.services.popping.popping import FROM_MAX, Request
-from rmqtool.services.waiting.popped import Popped
+from rmqtool.services.popping.in_flight import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.live import Lab
 from tests.services.popping_lab import REVIVE, PopLab

@@ -10,8 +10,8 @@ from rmqtool.kernels.load.library import Code
 from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.get_message import Pulled, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading, read_store
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.open_store.reading import Reading, read_store
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.segments import Segments

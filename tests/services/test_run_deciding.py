@@ -15,7 +15,7 @@ from formats.message.read import Record, read
 from formats.topics import HALF
 from rmqtool import Store
 from rmqtool.cli.write.run_decide import Command
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.rules import CheckRequest, Decision
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.services.build import Builder
 from tests.services.live import SIZES

@@ -8,11 +8,11 @@ import pytest
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool import Message, Store
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBack
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
+from rmqtool.services.transactions.rules import CheckRequest, Decision
 from tests.services.build import TIME, never
 from tests.services.live import SIZES
 from tests.services.run_samples import bodies, errors

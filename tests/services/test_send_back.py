@@ -15,11 +15,11 @@ from formats.message.properties import parse
 from formats.topics import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.rules.sending import Rejected
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.delivery import Delivery
-from rmqtool.services.waiting.requeue import REQUEUED_FROM, Requeued, requeue
-from rmqtool.services.waiting.retry import Retries
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBack
+from rmqtool.services.delays.delivery import Delivery
+from rmqtool.services.retries.requeue import REQUEUED_FROM, Requeued, requeue
+from rmqtool.services.retries.retries import Retries
 from rmqtool.store.log.commit_log import CommitLog
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked

@@ -10,8 +10,8 @@ from typing import Any
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.errors import Refused, RmqError
-from rmqtool.services.waiting.popped import Popped
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.popping.in_flight import Popped
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import Finding, check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step

@@ -10,7 +10,7 @@ from formats.variants import timer
 from rmqtool import Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf

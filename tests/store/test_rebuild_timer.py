@@ -7,8 +7,8 @@ import pytest
 from formats import checkpoint
 from formats.variants import timer
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.waiting.delay import DelayedMessage
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.delays.delays import DelayedMessage
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, has_role, roles_of, says_role

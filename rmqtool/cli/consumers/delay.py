@@ -45,8 +45,8 @@ def delay_list(
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
-    from rmqtool.services.waiting.delay import DelayLevel, Delays
-    from rmqtool.services.waiting.timers import Timers
+    from rmqtool.services.delays.delays import DelayLevel, Delays
+    from rmqtool.services.timers.timers import Timers
 
     warn = Warnings()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
@@ -83,9 +83,9 @@ def delay_due(
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
-    from rmqtool.services.waiting.delay import DelayedMessage, Delays
-    from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers
-    from rmqtool.services.waiting.timers import Timers
+    from rmqtool.services.delays.delays import DelayedMessage, Delays
+    from rmqtool.services.timers.plain import LEVEL, PlainTimers
+    from rmqtool.services.timers.timers import Timers
 
     warn = Warnings()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)

@@ -137,7 +137,7 @@ def group_inflight(
 
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.popped import InFlight, Popped
+    from rmqtool.services.popping.in_flight import InFlight, Popped
 
     warn = Warnings()
     popped = Popped(need_log(store, broker_conf), int(time.time() * 1000), warn)

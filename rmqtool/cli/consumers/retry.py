@@ -66,7 +66,7 @@ def retry_list(
 
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.retry import Retries, RetryInfo
+    from rmqtool.services.retries.retries import Retries, RetryInfo
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
@@ -101,7 +101,7 @@ def dlq_list(
 
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.retry import DeadLetter, Retries
+    from rmqtool.services.retries.retries import DeadLetter, Retries
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
@@ -138,7 +138,7 @@ def dlq_export(
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
-    from rmqtool.services.waiting.retry import Retries
+    from rmqtool.services.retries.retries import Retries
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)

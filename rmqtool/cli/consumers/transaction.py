@@ -57,7 +57,7 @@ def transaction_list(
     """
     from rmqtool.cli.framework.choice import Choice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+    from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
     asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
@@ -89,7 +89,7 @@ def transaction_show(
     from rmqtool.cli.read.show_trace import write_transaction
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.cli.render.text import note
-    from rmqtool.services.waiting.half_messages import Transactions
+    from rmqtool.services.transactions.half_messages import Transactions
 
     warn = Warnings()
     found = [

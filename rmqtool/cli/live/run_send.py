@@ -24,7 +24,7 @@ from rmqtool.contract import SEND_FIELDS, message_fields
 from rmqtool.errors import BadValue, OutputLost, RmqError
 from rmqtool.progress import stage
 from rmqtool.rules.sending import check_group, check_message, check_topic
-from rmqtool.services.sending.again import own_properties
+from rmqtool.rules.resending import own_properties
 from rmqtool.words import counted
 
 _MOST_NAMED = 100  # lines that are named on stderr

@@ -64,7 +64,7 @@ def topic_show(
     from rmqtool.cli.render.output import PEOPLE, with_times, write_object
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topic_names import unknown_topic
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
@@ -113,7 +113,7 @@ def topic_latest(
     from rmqtool.cli.render.messages import write_messages
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.compacted import latest
-    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topic_names import unknown_topic
 
     layout = need_messages(store, broker_conf).layout
     found = first(latest(layout, topic, key or ()), limit)

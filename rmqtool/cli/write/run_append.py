@@ -17,7 +17,7 @@ from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.answers import PutResult

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decide, Decision
+from rmqtool.services.transactions.rules import CheckRequest, Decide, Decision
 
 _SECONDS = 60.0  # that a command may take for one answer
 _GRACE = 0.5  # between the two signals that end one

@@ -13,9 +13,9 @@ from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.write.run_decide import Command, decider
 from rmqtool.errors import BadValue
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
-from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
+from rmqtool.services.retries.requeue import TARGETS, Requeue, Requeued, requeue
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

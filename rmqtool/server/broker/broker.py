@@ -40,16 +40,16 @@ from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.transactions import Transactions, ask_producer
 from rmqtool.server.broker.table import REQUESTS
 from rmqtool.server.dispatch.table import bind, refuse_unknown
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping import service as pop
 from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.retries.send_back import SendBack
 from rmqtool.services.serving.drained_state import DrainedState, FollowedState
-from rmqtool.services.serving.following import Following
-from rmqtool.services.serving.reading import read_store
+from rmqtool.services.open_store.following import Following
+from rmqtool.services.open_store.reading import read_store
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.lock import Disturbed
 

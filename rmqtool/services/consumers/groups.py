@@ -13,13 +13,13 @@ from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
-from rmqtool.services.waiting.popped import Popped
+from rmqtool.services.popping.in_flight import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.tier.tier import Tier
 
 if TYPE_CHECKING:
-    from rmqtool.services.opened.engine import Store
+    from rmqtool.services.open_store.store import Store
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id

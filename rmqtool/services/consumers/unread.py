@@ -9,7 +9,7 @@ from formats.topics import SCHEDULE
 from rmqtool.services.consumers.groups import Groups
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.waiting.half_messages import first_behind
+from rmqtool.services.transactions.half_messages import first_behind
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

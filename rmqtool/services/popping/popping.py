@@ -22,11 +22,11 @@ from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_par
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.popping.ordered import OrderedPops
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Accept, Reading
+from rmqtool.services.open_store.reading import Accept, Reading
 
 FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
 _NOTHING_WANTED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING)

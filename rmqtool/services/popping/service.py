@@ -6,8 +6,8 @@ from random import Random
 
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.finishing import Finishing
 from rmqtool.services.popping.ordered import OrderedPops
@@ -15,7 +15,7 @@ from rmqtool.services.popping.popping import Popping
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.reviving import Reviving
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.open_store.reading import Reading
 from rmqtool.store.queues.pop_store import left_behind
 
 

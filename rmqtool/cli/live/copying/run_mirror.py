@@ -32,9 +32,9 @@ from rmqtool.progress import stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import Release
 from rmqtool.rules.sending import check_topic
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.sending.again import own_properties
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
+from rmqtool.rules.resending import own_properties
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted

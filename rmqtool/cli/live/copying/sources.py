@@ -19,7 +19,7 @@ from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.sending.again import own_properties, why_not
+from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties

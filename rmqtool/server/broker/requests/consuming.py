@@ -23,7 +23,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, compile_subscription
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.retries.send_back import SendBack
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.recalling import handle_of
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.retries.send_back import SendBack
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.durable import is_lacking

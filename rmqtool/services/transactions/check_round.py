@@ -14,13 +14,13 @@ from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, raw
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.waiting.delay import number_of
-from rmqtool.services.waiting.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
-from rmqtool.services.waiting.transaction_copies import Copies, was_committed
-from rmqtool.services.waiting.transaction_rules import (
+from rmqtool.services.delays.delays import number_of
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
+from rmqtool.services.transactions.copies import Copies, was_committed
+from rmqtool.services.transactions.rules import (
     IMMUNITY,
     PRODUCER_GROUP,
     Checked,

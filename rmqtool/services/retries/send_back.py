@@ -13,8 +13,8 @@ from formats.model.groups import SubscriptionGroup
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.rules.sending import NO_PERMISSION, SYSTEM_ERROR, Rejected
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.outgoing import Message

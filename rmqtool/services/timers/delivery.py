@@ -23,9 +23,9 @@ from formats.message.read import java_int
 from formats.primitives import java_hash
 from formats.variants import timer
 from rmqtool.services.lookup.configs import Warn, look_at_config
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.waiting.delivery import Delivered
+from rmqtool.services.delays.delivery import Delivered
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue

@@ -15,7 +15,7 @@ from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.variants import timer
 from rmqtool.kernels.arrow import ItemParser, Lists, gather
 from rmqtool.kernels.tables.messages import Texts, cells_address
-from rmqtool.services.waiting.delay import DelayedMessage
+from rmqtool.services.delays.delays import DelayedMessage
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.heads import TimerHeads, plain_heads, windows
 from rmqtool.store.queues.timer.waiting import Waiting

@@ -6,7 +6,7 @@ DefaultTransactionalMessageCheckListener, broker.processor.EndTransactionProcess
 Three things differ from the broker's check. Where that would spin until time has passed, this one leaves the message to
 the next round. Where the first op messages have expired, that would ask about ended transactions once more; here the op
 messages that are left are read first. Where older copies of a half message come up again, after a kill, that would ask
-about each and commit each; here a transaction ends once (:mod:`rmqtool.services.waiting.transaction_copies`).
+about each and commit each; here a transaction ends once (:mod:`rmqtool.services.transactions.copies`).
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from formats.topics import HALF, OP
 from rmqtool.rules.sending import SYSTEM_ERROR, Rejected
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.waiting.delay import number_of
-from rmqtool.services.waiting.half_messages import OP_TAG
-from rmqtool.services.waiting.transaction_copies import Copies
-from rmqtool.services.waiting.transaction_round import Round
-from rmqtool.services.waiting.transaction_rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
+from rmqtool.services.delays.delays import number_of
+from rmqtool.services.transactions.half_messages import OP_TAG
+from rmqtool.services.transactions.copies import Copies
+from rmqtool.services.transactions.check_round import Round
+from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
 from rmqtool.store.append.answers import PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog

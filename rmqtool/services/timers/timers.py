@@ -15,8 +15,8 @@ from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC
 from formats.variants import timer
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel
-from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers, plain_timers
+from rmqtool.services.delays.delays import DelayedMessage, DelayLevel
+from rmqtool.services.timers.plain import LEVEL, PlainTimers, plain_timers
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles

@@ -29,8 +29,8 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.waiting.delay import Delays
-from rmqtool.services.waiting.popped import Handed, Place, Popped
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.popping.in_flight import Handed, Place, Popped
 from rmqtool.store.log.commit_log import CommitLog, Found
 
 

@@ -11,7 +11,7 @@ from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import messages_of
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.opened.message import StoredMessage
+from rmqtool.services.open_store.message import StoredMessage
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.create import create

@@ -15,9 +15,9 @@ from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import HALF, OP
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.waiting.half_messages import CHECK_GROUP, is_copy, op_offsets
-from rmqtool.services.waiting.transaction_rules import PRODUCER_GROUP
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, is_copy, op_offsets
+from rmqtool.services.transactions.rules import PRODUCER_GROUP
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout.paths import StoreLayout

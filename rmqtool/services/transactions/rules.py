@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from formats.message.read import Record
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 

@@ -22,7 +22,7 @@ from rmqtool.services.lookup.get_message import (
 )
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.lookup.query import KeyReader, Search
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Found, claimed_size

@@ -18,7 +18,7 @@ from formats.topics import GIVEN_UP, HALF, OP
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, raw, warn_of_unbuilt
-from rmqtool.services.waiting.delay import number_of
+from rmqtool.services.delays.delays import number_of
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
