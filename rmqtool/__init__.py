@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from rmqtool.analytics.dump.dump import dump_to_parquet
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
-    from rmqtool.services.open_store.store import Store
     from rmqtool.services.open_store.message import StoredMessage
+    from rmqtool.services.open_store.store import Store
     from rmqtool.store.append.outgoing import Message
     from rmqtool.store.log.commit_log import Damage
 

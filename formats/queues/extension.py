@@ -17,7 +17,7 @@ RESERVE = 4  # bytes that stay free behind every unit, so that the end mark alwa
 END_MARK = b"\xff\xff"  # -1 where the next unit's size would be: the rest of the file is not used
 
 
-class Unit(NamedTuple):
+class ExtensionUnit(NamedTuple):
     """One unit, as stored."""
 
     unit_size: int
@@ -27,7 +27,7 @@ class Unit(NamedTuple):
     bit_map: bytes
 
 
-def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | UnitEnd:
+def read(buf: bytes | memoryview, at: int, limit: int) -> ExtensionUnit | UnitEnd:
     """The unit at ``at`` of a buffer whose readable part ends at ``limit``.
 
     The broker ends a file at any size below 1. Here a size of -1 is the writer's mark, 0 unwritten, the others damage;
@@ -49,10 +49,10 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | UnitEnd:
     map_size = max(head[3], 0)
     if size != HEAD_SIZE + map_size:
         return UnitEnd(Ending.DAMAGED, at, f"unit size {size} with a bit map of {head[3]} bytes")
-    return Unit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
+    return ExtensionUnit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
 
 
-def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Unit | UnitEnd]]:
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, ExtensionUnit | UnitEnd]]:
     """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:

@@ -1,52 +1,49 @@
 """The whole life of one message: every copy that a broker made of it, in the order of the log, and who has consumed it.
 
 All copies have the producer's unique id; retries and dead letters also name the offset id of the first copy that a
-consumer gave back. Source: message-services 10 to 12, 19.
+consumer gave back. Brokers keep no list of what was consumed: an offset beyond a message says that the group has
+consumed it, was not given it, or was moved past it. Conditions of SQL92 subscriptions are kept (consumerFilter.json),
+those by tags are not.
+
+Source: message-services 10 to 12, 19.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from formats.config.files import ConsumerFilters, ConsumerOffsets
+from formats.errors import FormatError
 from formats.message.ids import is_id, parse_offset_id
 from formats.message.ids import offset_id as id_of
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.sql92.filter import BadFilter, compile_filter
 from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
 from rmqtool.contract import message_row
+from rmqtool.errors import RmqError
 from rmqtool.progress import stage
-from rmqtool.services.lookup.configs import Warn, known_offsets
-from rmqtool.services.lookup.topic_names import topics_in
+from rmqtool.services.delays.delays import Delays, number_of
+from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
+from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.delays.delays import Delays, number_of
+from rmqtool.services.lookup.topic_names import topics_in
+from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
 from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
-from rmqtool.services.popping.in_flight import pops_of
-from rmqtool.services.popping.in_flight import Popped
-from rmqtool.store.index.reader import BadIndex, open_index
-from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-
-from formats.config.files import ConsumerFilters, ConsumerOffsets
-from formats.errors import FormatError
-from formats.sql92.filter import BadFilter, compile_filter
-from rmqtool.errors import RmqError
-from rmqtool.services.lookup.configs import Warn, look_at_config
-from rmqtool.services.lookup.offsets import FILES
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.prints import print_of, same
 from rmqtool.store.changes.runs import runs
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.disk.segments import read_small
+from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
-
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 NOT_YET = "not yet"
 FILTERED = "filtered"
@@ -57,7 +54,7 @@ CONSUMED = "consumed, or filtered by tag"
 _RESETS = ("group-reset", "group-clone")
 
 
-class Passed:
+class OffsetReasons:
     """What a store knows of why offsets are where they are."""
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
@@ -283,7 +280,7 @@ class _Tracer:
                 deliverTimestamp=pop.visible_time,
                 detail=pop.detail,
             )
-            for pop in pops_of(Popped(self.log, self.now, self.warn, self.topics), set(copies), since)
+            for pop in pops_of(MessagesInFlight(self.log, self.now, self.warn, self.topics), set(copies), since)
         ]
         return sorted([*events, *found], key=lambda event: event.time) if found else events
 
@@ -363,7 +360,7 @@ class _Tracer:
 
     def _groups(self, events: list[Event]) -> Iterator[Taken]:
         offsets = known_offsets(self.log.layout, self.warn)
-        passed = Passed(self.log.layout, self.warn)
+        passed = OffsetReasons(self.log.layout, self.warn)
         for event in events:
             if not _can_be_taken(event):
                 continue

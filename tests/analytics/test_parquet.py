@@ -14,9 +14,9 @@ from rmqtool.analytics.dump.partitions import by_partition, segment
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import memory_of
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, rows_of, store_of
@@ -26,7 +26,7 @@ TOPICS = ["A", "B", "A", "C", "A", "B"]
 
 def batch_of(folder: Path, topics: list[Any], **fields: Any) -> pa.RecordBatch:
     (split,), _none = plan(CommitLog(store_of(folder, log_of(topics, **fields))))
-    (batch,) = batches(split, Choice(), Tally())
+    (batch,) = batches(split, MessageChoice(), SplitTally())
     return batch
 
 
@@ -199,7 +199,7 @@ def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> Non
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
     if views:
         import rmqtool.analytics.table.column_reader  # noqa: F401 - large splits are read by it, and then small ones too
-    found = list(batches(split, Choice(), Tally(), batch_bytes=9000, views=views))
+    found = list(batches(split, MessageChoice(), SplitTally(), batch_bytes=9000, views=views))
     limit = 2 * sum(memory_of(batch) for batch in found) // len(found) + 40_000
     out = tmp_path / "out"
     out.mkdir()

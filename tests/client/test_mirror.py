@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.live.copying.positions import FILE, Positions
+from rmqtool.cli.live.copying.positions import FILE, MirrorPositions
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile
 from rmqtool.services.open_store.broker_state import BrokerState
@@ -251,14 +251,14 @@ def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> 
 def test_positions_that_no_mirror_has_written(wrong: dict[str, Any], tmp_path: Path, conf: str) -> None:
     store = tmp_path / "copy"
     with Store.create(store, broker_conf=conf) as new:
-        Positions(new).save()
+        MirrorPositions(new).save()
     path = store / FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
     with (
         Store(store, write=True, broker_conf=conf) as again,
         pytest.raises(CorruptFile, match="not the positions of a mirror"),
     ):
-        Positions(again)
+        MirrorPositions(again)
 
 
 def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBroker, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_units_read_as_they_were_written(fields: list[tuple[int, int, bytes]], e
     assert end.at == sum(map(len, packed))
     for at, unit in found:
         parsed = queues.EXT_UNIT.parse(raw[at:])
-        assert {name: parsed[name] for name in ext.Unit._fields} == unit._asdict()
+        assert {name: parsed[name] for name in ext.ExtensionUnit._fields} == unit._asdict()
 
 
 UNIT = ext.build_unit(5, 6, b"\x01\x02")
@@ -187,7 +187,7 @@ def test_a_unit_without_a_map_may_say_less_than_none() -> None:
     raw = b"\x00\x14" + bytes(16) + b"\xff\xff"
     unit = ext.read(raw, 0, len(raw))
 
-    assert isinstance(unit, ext.Unit)
+    assert isinstance(unit, ext.ExtensionUnit)
     assert (unit.bit_map_size, unit.bit_map) == (-1, b"")
 
 

@@ -198,7 +198,7 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
         route = Route("T", queues, (), {name: {0: f"{name}:1"} for name in names}, {})
         start, last, detected = pick.choice([0, 5, 2**31 - 4]), pick.choice([None, "b1"]), pick.random() < 0.5
         monkeypatch.setattr(choosing, "_index", lambda start=start: QueueIndex(start))
-        choice = choosing.Choice(V5_3, tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
+        choice = choosing.QueueChoice(V5_3, tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
         events: list[tuple[str, int, bool, bool]] = []
         for _ in range(pick.randrange(0, 7)):
             name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all

@@ -26,8 +26,8 @@ from rmqtool.rules.sending import (
     check_at_store,
     compress,
 )
-from rmqtool.services.retries.send_back import SendBack
 from rmqtool.services.retries.retries import DeadLetter, Retries
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -252,7 +252,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
         )  # fmt: skip
     broker.stop()
     replay = Replay(theirs, ours, broker.engine)
-    back = SendBack(replay.store, replay.state)
+    back = SendBackStore(replay.store, replay.state)
     limits = {f"{times}-{most}": most for times, most in sends}
     for record in replay.theirs:
         replay.at(record)
@@ -288,7 +288,7 @@ def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -
     broker.wait_for(lambda _rows: set(bodies(stored(theirs, SCHEDULE, DEAD))) == names)
     broker.stop()
     replay = Replay(theirs, ours, broker.engine)
-    back = SendBack(replay.store, replay.state)
+    back = SendBackStore(replay.store, replay.state)
     for record in replay.theirs:
         replay.at(record)
         named = parse(record.properties)

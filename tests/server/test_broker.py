@@ -143,7 +143,7 @@ def test_a_pull_is_held_until_a_message_comes_that_it_wants(tmp_path: Path) -> N
         answer = await held
         assert answer.code == ResponseCode.SUCCESS
         assert [record.queue_offset for record in records(answer.body)] == [2]
-        assert from_fields(h.Pulled, answer.fields).next_begin_offset == 3
+        assert from_fields(h.PullResponse, answer.fields).next_begin_offset == 3
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
 
@@ -179,7 +179,7 @@ def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> N
                 assert not (await first.call(Command(C.HEART_BEAT, body=heartbeat("one")))).code
                 async with connected(*at) as second:
                     assert not (await second.call(Command(C.HEART_BEAT, body=heartbeat("two")))).code
-                    fields = to_fields(h.Group(consumer_group="g"))
+                    fields = to_fields(h.ConsumerGroup(consumer_group="g"))
                     answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
                     assert read_body(b.ConsumerIds, answer.body).consumer_id_list == ["one", "two"]
                 while len(told) < 3:
@@ -291,7 +291,7 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
             if answer.code:
                 break
             got += records(answer.body)
-            at = from_fields(h.Pulled, answer.fields).next_begin_offset
+            at = from_fields(h.PullResponse, answer.fields).next_begin_offset
         assert len(got) == at
         assert [record.physical_offset for record in got] == messages
         fields = to_fields(h.Commit(consumer_group="g", topic="Orders", queue_id=1, commit_offset=at))
@@ -538,7 +538,7 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
         commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=8)
         done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))
         assert done.code == ResponseCode.SUCCESS, done.remark
-        asked = h.Group(consumer_group="g", topic="Orders")
+        asked = h.ConsumerGroup(consumer_group="g", topic="Orders")
         answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
         table = read_body(b.ConsumeStats, answer.body).offset_table
         told = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]

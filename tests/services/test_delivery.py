@@ -10,8 +10,8 @@ from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import HALF, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
-from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.delays.delivery import Delivered, Delivery, deliver_due
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from tests.conftest import Unpacked
 from tests.services import lab as golden_lab

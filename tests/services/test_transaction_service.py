@@ -13,8 +13,8 @@ from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.half_messages import CHECK_GROUP, Transactions
-from rmqtool.services.transactions.service import TransactionService
 from rmqtool.services.transactions.rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never

@@ -17,7 +17,7 @@ from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch import reading
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import scan
@@ -254,10 +254,10 @@ def test_a_large_unwritten_file_is_not_large() -> None:
 
 
 def test_very_many_queues_are_told_apart_all_the_same() -> None:
-    def batch_of(ids: list[int]) -> Batch:
+    def batch_of(ids: list[int]) -> RecordBatch:
         raw = positioned([a_record(queue_id=number, queue_offset=number) for number in ids])
         (batch,), _end = drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
-        same_puts(batch, Batch(*batch[:-1]))
+        same_puts(batch, RecordBatch(*batch[:-1]))
         return batch
 
     few, many = batch_of([3, -5, 3, 65_530]), batch_of([3, -5, 3, 65_531])
@@ -280,7 +280,7 @@ def test_rows_are_told_apart_by_queue() -> None:
             groups.setdefault((int(batch.topic[row]), int(batch.queue_id[row])), []).append(row)
         assert [rows.tolist() for rows in batch.by_queue()] == [groups[key] for key in sorted(groups)]
     assert (
-        Batch(
+        RecordBatch(
             *[np.zeros(0, np.int64)] * 6,
             np.zeros(0, bool),
             np.zeros(0, np.int64),

@@ -80,7 +80,7 @@ def delay_due(
     from collections.abc import Iterable
     from itertools import chain
 
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
     from rmqtool.services.delays.delays import DelayedMessage, Delays
@@ -91,7 +91,7 @@ def delay_due(
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
-    choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
+    choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
     chosen = not every or bool(choice.given) or limit is not None or not timers.present
     if not chosen:  # in columns, by the thousand

@@ -33,12 +33,12 @@ def topic_list(
 
     Exit code 1: no topic is as it was asked for.
     """
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
     from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
 
     warn = Warnings()
-    choice = Choice({"topic": topic})
+    choice = RowChoice({"topic": topic})
     found = StoreTopics(need_log(store, broker_conf), warn).summaries()
     rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")

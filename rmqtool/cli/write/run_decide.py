@@ -46,10 +46,10 @@ def decider(text: str | None, interrupt: int, asked: Callable[[], bool]) -> Deci
     if shutil.which(words[0]) is None:
         why = "is not executable" if os.path.exists(words[0]) else "no such command"
         raise BadValue(f"--transactions {text!r}: {words[0]}: {why}")
-    return Command(words, interrupt, asked)
+    return DecidingCommand(words, interrupt, asked)
 
 
-class Command:
+class DecidingCommand:
     """A command that is given each half message, in a process group of its own, and prints its end.
 
     :meth:`begin` starts it before the check is counted: a command that cannot be started is an error of this program's

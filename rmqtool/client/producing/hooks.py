@@ -87,7 +87,7 @@ class SendHooks:
 
 
 @dataclass(kw_only=True)
-class Ending:
+class EndTransactionContext:
     """How a transaction was said to have ended (EndTransactionContext).
 
     Attributes:
@@ -108,5 +108,5 @@ class Ending:
 class EndHook:
     """Sees how transactions end (EndTransactionHook)."""
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: EndTransactionContext) -> None:
         """The broker is told."""

@@ -17,7 +17,7 @@ from rmqtool.client.cluster.member import Member
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.batching import batches
-from rmqtool.client.producing.choice import Choice, watch
+from rmqtool.client.producing.choice import QueueChoice, watch
 from rmqtool.client.producing.hooks import EndHook, SendHook, SendHooks
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.replying import NoReply, Replied, Replies
@@ -86,7 +86,7 @@ class Producer(Member):
         self._instance = {_INSTANCE: self._namespace} if self._namespace else {}
         self._release = self.cluster.options.release
         self._packer = Packer(self.cluster, self.group, self.options)
-        self._choice = Choice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
+        self._choice = QueueChoice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
         self._retry_codes = self._release.retry_codes
         self._hooks = SendHooks(without_namespace(self._namespace, self.group), self.options.hooks)
         self._watching: asyncio.Task[None] | None = None

@@ -77,7 +77,7 @@ class Registration:
     async def stop(self) -> None:
         """Tell all of them that this broker ends."""
         settings = self._context.settings
-        header = n.Broker(
+        header = n.BrokerAddress(
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,

@@ -15,12 +15,12 @@ from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import java_int
 from formats.topics import HALF, SCHEDULE
 from rmqtool.progress import stage
+from rmqtool.services.delays.delays import Delays
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.delays.delays import Delays
 from rmqtool.store.log.commit_log import CommitLog
 
 

@@ -1,7 +1,7 @@
 """What a broker keeps in ``config/`` while it runs: topics, groups, consumer offsets, delay offsets.
 
 In memory it changes at once; :meth:`BrokerState.persist` writes it, always after the messages that it speaks of. A file
-is replaced as a broker does it, the one before becoming ``.bak``, but so that at no time neither of them is whole.
+is replaced as a broker does it, the one before becoming ``.bak``, but one of the two is always whole.
 
 Source: common.ConfigManager, broker.topic.TopicConfigManager (createTopicInSendMessageBackMethod),
 broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManager (4.9.8); message-services 1.3, 7.2,
@@ -11,15 +11,18 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from formats.config.file import ConfigFile
 from formats.config.files import DelayOffsets, SubscriptionGroups, Topics
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import DataVersion, TopicConfig
+from formats.primitives import java_hash
 from rmqtool.errors import NoRoom, RmqError
+from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key
+from rmqtool.services.offsets.java_order import JavaOrder
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
@@ -27,22 +30,15 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.releases.rules import batch_topics_of
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, Generic, TypeVar
-
-from formats.config.file import ConfigFile
-from formats.primitives import java_hash
-from rmqtool.rules.releases import Release
-from rmqtool.services.offsets.java_order import JavaOrder
-
-
 T = TypeVar("T", bound=ConfigFile)
+V = TypeVar("V")
+TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SLOTS = 2048  # of the broker's maps of topics and of groups (ConcurrentHashMap of 1024)
 
 
 class TableFile(Generic[T]):
-    """``topics.json`` or ``subscriptionGroup.json``.
+    """``topics.json`` or ``subscriptionGroup.json``; an entry is only built again when it has changed.
 
     Args:
         names: of the entries, as the file has them.
@@ -77,12 +73,6 @@ class TableFile(Generic[T]):
 
     def _with(self, file: T, table: dict[str, Any]) -> bytes:
         return replace(file, **{self._attribute: table}).build(self._release.version)
-
-
-T = TypeVar("T", bound=ConfigFile)
-V = TypeVar("V")
-TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def setting(conf: BrokerConf, name: str, default: int) -> int:

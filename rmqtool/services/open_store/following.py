@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import Release
-from rmqtool.services.open_store.store import Store
 from rmqtool.services.open_store.reading import OpenQueue, Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry

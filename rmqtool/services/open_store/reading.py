@@ -13,7 +13,7 @@ from rmqtool.errors import NoRoom
 from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.get_message import (
     GetResult,
-    Pulled,
+    PulledRecords,
     ReadRecord,
     nothing_at,
     physical_memory,
@@ -187,7 +187,9 @@ class Reading:
             accept=accept,
         )
 
-    def pull_records(self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None) -> Pulled:
+    def pull_records(
+        self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None
+    ) -> PulledRecords:
         """As :meth:`pull`, with the records of all messages in one piece."""
         queue = self.queue(topic, queue_id)
         if accept is None and isinstance(queue, ConsumeQueue):
@@ -195,7 +197,7 @@ class Reading:
             if pulled is not None:
                 return pulled
         result = self.pull(topic, queue_id, offset, most, accept)
-        return Pulled(*result[:-1], len(result.messages), b"".join(result.messages))
+        return PulledRecords(*result[:-1], len(result.messages), b"".join(result.messages))
 
     def _records(self) -> ReadRecord[memoryview]:
         """As :meth:`record` for the entries of one pull, most of which lead into one file."""

@@ -21,20 +21,14 @@ from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants import pop, timer
 from formats.variants.pop_store import PopStoreRecord
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.delays.delays import number_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.pop_store import stored_records
 from rmqtool.store.queues.timer.files import TimerFiles
-
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from formats.variants import pop
-
 
 Place = tuple[str, str, int]  # topic, group, queue id
 
@@ -99,7 +93,7 @@ class PopRecord(NamedTuple):
     waits: bool
 
 
-class Popped:
+class MessagesInFlight:
     """What was handed out by POP in one store.
 
     Memory: some 500 bytes for each checkpoint that is not dealt with, and 100 for each ack of those.
@@ -286,7 +280,7 @@ class PopEvent(NamedTuple):
     detail: str | None
 
 
-def pops_of(popped: Popped, copies: set[Copy], since: int) -> Iterator[PopEvent]:
+def pops_of(popped: MessagesInFlight, copies: set[Copy], since: int) -> Iterator[PopEvent]:
     """Everything that was noted of these copies.
 
     Whoever changes a message's invisible time makes a checkpoint for it alone and acks the former one: that ack is left

@@ -17,9 +17,9 @@ from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
+from rmqtool.services.retries.retries import Retries
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.half_messages import first_behind
-from rmqtool.services.retries.retries import Retries
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog, Found
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.delays.delays import Delays
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import (
@@ -29,8 +30,7 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
-from rmqtool.services.delays.delays import Delays
-from rmqtool.services.popping.in_flight import Handed, Place, Popped
+from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
 from rmqtool.store.log.commit_log import CommitLog, Found
 
 
@@ -113,7 +113,7 @@ class Retries:
 
     @cached_property
     def _in_flight(self) -> dict[Place, dict[int, Handed]]:
-        return Popped(self.log, self._delays.now, self.warn, self.topics).handed_out()
+        return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).handed_out()
 
     @cached_property
     def _names(self) -> RetryNames:

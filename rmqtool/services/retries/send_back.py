@@ -24,7 +24,7 @@ GROUP_NOT_EXIST = 26
 _FIRST_LEVEL = 3
 
 
-class SendBack:
+class SendBackStore:
     """Takes messages back into a store that is open for writing.
 
     Args:

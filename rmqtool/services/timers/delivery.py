@@ -22,10 +22,10 @@ from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import java_int
 from formats.primitives import java_hash
 from formats.variants import timer
+from rmqtool.services.delays.delivery import Delivered
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.delays.delivery import Delivered
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue

@@ -13,9 +13,9 @@ import numpy as np
 
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC
 from formats.variants import timer
+from rmqtool.services.delays.delays import DelayedMessage, DelayLevel
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.delays.delays import DelayedMessage, DelayLevel
 from rmqtool.services.timers.plain import LEVEL, PlainTimers, plain_timers
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue

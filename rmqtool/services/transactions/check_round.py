@@ -11,15 +11,15 @@ from formats.topics import GIVEN_UP, HALF, OP
 from rmqtool.rules.releases import Release
 from rmqtool.rules.sending import Rejected
 from rmqtool.rules.statuses import GetStatus
+from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, raw
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.delays.delays import number_of
-from rmqtool.services.transactions.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
 from rmqtool.services.transactions.copies import Copies, was_committed
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
 from rmqtool.services.transactions.rules import (
     IMMUNITY,
     PRODUCER_GROUP,

@@ -30,7 +30,7 @@ _MOST_FOUND = 1 << 10  # messages of one key that are looked at
 Identity = tuple[object, ...]
 
 
-class Place(NamedTuple):
+class CopyPlace(NamedTuple):
     """Where one copy lies.
 
     Attributes:
@@ -64,8 +64,8 @@ class Copies:
     """
 
     def __init__(self, log: CommitLog, queues: TopicQueues, state: BrokerState, queue_id: int) -> None:
-        self._newest: dict[Identity, Place] = {}
-        self._ended: dict[Identity, Place] = {}
+        self._newest: dict[Identity, CopyPlace] = {}
+        self._ended: dict[Identity, CopyPlace] = {}
         half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
         self._first_new = half.max_offset if half is not None else 0
         self._passed = 0
@@ -97,7 +97,7 @@ class Copies:
             if message.entry.queue_offset in ended:
                 self._ended[key] = _place(message)
 
-    def newer(self, message: QueueMessage) -> Place | None:
+    def newer(self, message: QueueMessage) -> CopyPlace | None:
         """The newest copy of a half message; None where that is itself."""
         key = identity(message)
         found = None if key is None else self._newest.get(key)
@@ -119,7 +119,7 @@ class Copies:
     def renewed(self, message: QueueMessage, copy: PutResult) -> None:
         """A copy of a half message was stored."""
         if (key := identity(message)) is not None:
-            self._newest[key] = Place(copy.queue_offset, copy.physical_offset, again=True)
+            self._newest[key] = CopyPlace(copy.queue_offset, copy.physical_offset, again=True)
 
     def ended(self, message: QueueMessage) -> None:
         """A half message was committed or rolled back."""
@@ -134,9 +134,9 @@ class Copies:
         self._passed = queue_offset
 
 
-def _place(message: QueueMessage) -> Place:
+def _place(message: QueueMessage) -> CopyPlace:
     entry = message.entry
-    return Place(entry.queue_offset, entry.physical_offset, is_copy(message.properties))
+    return CopyPlace(entry.queue_offset, entry.physical_offset, is_copy(message.properties))
 
 
 def was_committed(layout: StoreLayout, log: CommitLog, half: QueueMessage) -> bool:

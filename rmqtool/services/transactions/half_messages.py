@@ -15,10 +15,10 @@ from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KE
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import GIVEN_UP, HALF, OP
+from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, raw, warn_of_unbuilt
-from rmqtool.services.delays.delays import number_of
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue

@@ -17,15 +17,15 @@ from formats.message.read import java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
 from formats.topics import HALF, OP
 from rmqtool.rules.sending import SYSTEM_ERROR, Rejected
+from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.delays.delays import number_of
-from rmqtool.services.transactions.half_messages import OP_TAG
-from rmqtool.services.transactions.copies import Copies
 from rmqtool.services.transactions.check_round import Round
+from rmqtool.services.transactions.copies import Copies
+from rmqtool.services.transactions.half_messages import OP_TAG
 from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
 from rmqtool.store.append.answers import PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message

@@ -19,7 +19,7 @@ from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
 from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, entries_of
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
@@ -197,7 +197,7 @@ class _Making:
             # without a dtype the bytes would be in this machine's order
             whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
-    def _light(self, batch: Batch) -> None:
+    def _light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
         found: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
@@ -252,7 +252,7 @@ class _Making:
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
-    def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
+    def _batches(self, what: str, start: int) -> Iterator[tuple[RecordBatch, Column]]:
         """(batch, position of each record) of all records from an offset on; they say their true positions.
 
         A file that begins inside the one before it is read whole: the offset may lie within one of its records.
@@ -279,7 +279,7 @@ class _Making:
 
     def _records(
         self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
-    ) -> Iterator[tuple[Batch, int]]:
+    ) -> Iterator[tuple[RecordBatch, int]]:
         """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:

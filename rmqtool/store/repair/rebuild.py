@@ -26,7 +26,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -201,7 +201,7 @@ class Rebuild:
                 return end
             self._met.passed_bytes += at - end.at
 
-    def _dispatch(self, file: Segment, at: int, batch: Batch) -> int:
+    def _dispatch(self, file: Segment, at: int, batch: RecordBatch) -> int:
         """Dispatch records that lie in a file from a byte on; returns the byte behind them.
 
         Raises:

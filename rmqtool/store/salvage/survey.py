@@ -24,7 +24,7 @@ _SEARCHED = 64 << 20
 _MOST_WRONG = 1_000_000  # numbers that are remembered as wrong; a log with more has no order to follow
 
 
-class Place(NamedTuple):
+class MisnamedFile(NamedTuple):
     """A file whose name is not what its records say."""
 
     path: str
@@ -32,20 +32,20 @@ class Place(NamedTuple):
     told: int  # by the records
 
 
-def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
+def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[MisnamedFile]]:
     """The log's files where their records say that they lie; those that had moved; and those that are passed over.
 
     Of several files for one place, the one with records under their own name counts, else any with records: the
     others are copies.
     """
-    chosen: dict[int, tuple[int, Segment, Place]] = {}
-    passed: list[Place] = []
+    chosen: dict[int, tuple[int, Segment, MisnamedFile]] = {}
+    passed: list[MisnamedFile] = []
     for file in log.segments:
         told = _base_told(file, log.file_size)
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
         here = Segment(file.path, base, file.size, file.mtime_ns)
-        one = rank, here, Place(file.path, file.base, base)
+        one = rank, here, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
             one, other = (one, other) if rank < other[0] else (other, one)
@@ -56,7 +56,7 @@ def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
 
 
-def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], str] = str) -> list[str]:
+def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Callable[[str], str] = str) -> list[str]:
     """What :func:`true_files` has found, for people.
 
     Args:

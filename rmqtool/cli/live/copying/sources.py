@@ -17,9 +17,9 @@ from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.message import Message
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
+from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties
@@ -38,7 +38,7 @@ class Passed(NamedTuple):
     refused: bool = False
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Messages in order.
 
     Attributes:

@@ -36,8 +36,8 @@ from rmqtool.server.broker.context.signals import Signal
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
-from rmqtool.services.open_store.store import Store
 from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.remote import exists
 from rmqtool.words import counted
 

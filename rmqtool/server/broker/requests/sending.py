@@ -34,7 +34,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.recalling import handle_of
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.retries.send_back import SendBack
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
@@ -65,7 +65,7 @@ class Sending:
     """
 
     def __init__(
-        self, context: BrokerContext, back: SendBack, transactions: TransactionService, random: Random
+        self, context: BrokerContext, back: SendBackStore, transactions: TransactionService, random: Random
     ) -> None:
         self._context, self._back, self._transactions, self._random = context, back, transactions, random
         self._loop = asyncio.get_running_loop()

@@ -22,8 +22,8 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Clients
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.transactions.service import TransactionService
 from rmqtool.services.transactions.rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
 

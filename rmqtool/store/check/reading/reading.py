@@ -25,7 +25,7 @@ _PARTS = ("consumequeue", "index", "checkpoint", "timer", "compaction", "config"
 
 
 @dataclass(slots=True)
-class Told:
+class CodeFindings:
     """All findings of one code.
 
     Attributes:
@@ -49,11 +49,11 @@ class Cause:
         follows: codes that would not be there without it.
     """
 
-    told: Told
-    follows: tuple[Told, ...] = ()
+    told: CodeFindings
+    follows: tuple[CodeFindings, ...] = ()
 
     @property
-    def all(self) -> tuple[Told, ...]:
+    def all(self) -> tuple[CodeFindings, ...]:
         """The code and those that follow from it."""
         return self.told, *self.follows
 
@@ -90,12 +90,12 @@ class Reader:
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, CodeFindings] = {}
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
         """One more finding."""
-        told = self._told.setdefault(finding.code, Told(finding.code, finding.severity))
+        told = self._told.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
         told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
         told.count += finding.count
         if len(told.places) < self._places:
