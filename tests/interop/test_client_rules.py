@@ -14,21 +14,22 @@ from typing import Any
 import pytest
 
 from formats.config.files import ConsumerOffsets
-from formats.message.bodies import decompress
+from formats.message.bodies import batch_items, build_batch, decompress
 from formats.message.ids import parse_unique_id
+from formats.message.properties import build, parse
 from formats.primitives import parse_address
 from formats.remoting.shapes import MessageQueue
 from formats.topics import NOT_SENT_TO
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing import choice as choosing
-from rmqtool.rules import batches as send_batch
+from rmqtool.client.producing.message import Message
 from rmqtool.rules import broadcast as broadcast_offsets
 from rmqtool.rules import ids as send_ids
 from rmqtool.rules import sending as send_rules
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, select_by_hash, unavailable
 from rmqtool.rules.releases import V4_9, V5_3
-from rmqtool.rules.sending import OutMessage, Rejected
+from rmqtool.rules.sending import Rejected
 from rmqtool.services.offsets.files import BrokerFile
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker
@@ -75,9 +76,9 @@ def test_names(client: Client) -> None:
         agree(client.ask("checkGroup", text=name), send_rules.check_group, name)
 
 
-def as_item(message: OutMessage) -> dict[str, Any]:
-    body = base64.b64encode(message.body).decode() if message.body is not None else None
-    return {"topic": message.topic, "body": body, "flag": message.flag, "properties": dict(message.properties)}
+def as_item(topic: str, body: bytes | None, flag: int = 0, properties: dict[str, str] | None = None) -> dict[str, Any]:
+    encoded = base64.b64encode(body).decode() if body is not None else None
+    return {"topic": topic, "body": encoded, "flag": flag, "properties": properties or {}}
 
 
 def test_messages(client: Client) -> None:
@@ -85,9 +86,8 @@ def test_messages(client: Client) -> None:
     outcomes = set()
     for body in bodies:
         for topic in ("Orders", "a b", "OFFSET_MOVED_EVENT"):
-            message = OutMessage(topic=topic, body=body)
-            said = client.ask("checkMessage", items=[as_item(message)])
-            outcomes.add(agree(said, send_rules.check_message, message))
+            said = client.ask("checkMessage", items=[as_item(topic, body)])
+            outcomes.add(agree(said, send_rules.check_message, topic, body))
     assert outcomes == {True, False}
 
 
@@ -97,9 +97,9 @@ def test_batches(client: Client) -> None:
     for _ in range(300):
         odd = pick.random() < 0.4
         messages = [
-            OutMessage(
-                topic=pick.choice(["T", "T", "U", "%RETRY%g"]) if odd else "T",
-                body=pick.randbytes(pick.randrange(1, 40)),
+            Message(
+                pick.choice(["T", "T", "U", "%RETRY%g"]) if odd else "T",
+                pick.randbytes(pick.randrange(1, 40)),
                 flag=pick.randrange(-(2**31), 2**31),
                 properties=dict(
                     pick.sample([("WAIT", "true"), ("KEYS", "k1 k2"), ("p", "v é"), ("DELAY", "0"), ("q", "\x01x")], 3)
@@ -112,18 +112,30 @@ def test_batches(client: Client) -> None:
             )
             for _ in range(pick.randrange(1, 5))
         ]
-        said = client.ask("batch", items=list(map(as_item, messages)))
-        if agree(said, send_batch.check_batch, messages):
+        named = [dict(message.properties) for message in messages]
+        items = [as_item(m.topic, m.body, m.flag, properties) for m, properties in zip(messages, named, strict=True)]
+        said = client.ask("batch", items=items)
+        topics = [message.topic for message in messages]
+        if agree(said, send_rules.check_batch, list(zip(topics, named, strict=True))):
             refused += 1
             continue
-        theirs, ours = base64.b64decode(said["body"]), send_batch.encode(messages)
+        theirs, ours = base64.b64decode(said["body"]), encode(messages, named)
         # a hash map decides about the order of properties there, so all else is compared byte by byte
         assert len(theirs) == len(ours)
-        assert list(send_batch.decode("T", theirs)) == list(send_batch.decode("T", ours))
-        assert said["properties"] == "WAIT\x01" + send_batch.batch_properties(messages)["WAIT"]
-        one = OutMessage(topic="T", body=messages[0].body, flag=messages[0].flag, properties={"KEYS": "k"})
-        assert base64.b64decode(client.ask("batch", items=[as_item(one)])["body"]) == send_batch.encode([one])
+        assert decode(theirs) == decode(ours)
+        assert said["properties"] == "WAIT\x01" + send_rules.batch_properties(named[0])["WAIT"]
+        item = as_item("T", messages[0].body, messages[0].flag, {"KEYS": "k"})
+        one = base64.b64decode(client.ask("batch", items=[item])["body"])
+        assert one == encode(messages[:1], [{"KEYS": "k"}])
     assert 30 < refused < 250
+
+
+def encode(messages: list[Message], named: list[dict[str, str]]) -> bytes:
+    return build_batch((m.flag, m.body, build(properties)) for m, properties in zip(messages, named, strict=True))
+
+
+def decode(body: bytes) -> list[tuple[int, bytes, dict[str, str]]]:
+    return [(item.flag, item.body, parse(item.properties)) for item in batch_items(body)]
 
 
 def test_unique_ids(client: Client) -> None:

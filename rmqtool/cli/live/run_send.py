@@ -97,7 +97,7 @@ class _Messages:
             self._level,
             deliver_at,
         )
-        check_message(message.outgoing())
+        check_message(message.topic, message.body)
         return message
 
 

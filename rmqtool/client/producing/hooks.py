@@ -69,8 +69,8 @@ class SendHooks:
             group=self._group,
             queue=queue,
             address=address,
-            properties=[dict(message.properties) for message in outgoing.messages],
-            bodies=[message.body or b"" for message in outgoing.messages],
+            properties=[dict(named) for _message, named in outgoing.messages],
+            bodies=[message.body for message, _named in outgoing.messages],
             half=outgoing.half,
             began=time.time_ns() // 1_000_000,
         )

@@ -133,7 +133,7 @@ class TransactionProducer(Producer):
             )
             confirmed = confirm and state != State.UNKNOWN  # which no broker answers
             await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
-            named = prepared.outgoing().properties
+            named = prepared.named()
             self._ended(named, message.topic, header, self._address(sent.queue))
         return sent, state
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id, parse_offset_id
-from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse, split_keys
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, WAIT, parse, split_keys
 from formats.topics import DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
@@ -25,7 +25,7 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
-_LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, "WAIT")
+_LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, parse
+from formats.message.properties import DELAY, WAIT, parse
 from formats.model.groups import SubscriptionGroup
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from rmqtool.rules.sending import NO_PERMISSION, SYSTEM_ERROR, Rejected
@@ -71,7 +71,7 @@ class SendBackStore:
         record = found.record
         properties = parse(record.properties)
         properties.setdefault(RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
-        properties["WAIT"] = "false"
+        properties[WAIT] = "false"
         most = config.retry_max_times if max_reconsume_times is None else max_reconsume_times
         if record.reconsume_times >= most or delay_level < 0:
             topic, queue_id, delay_level = DLQ_PREFIX + group, 0, 0

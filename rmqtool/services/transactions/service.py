@@ -12,7 +12,7 @@ about each and commit each; here a transaction ends once (:mod:`rmqtool.services
 from collections.abc import Callable
 from dataclasses import replace
 
-from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, WAIT, parse
 from formats.message.read import java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
 from formats.topics import HALF, OP
@@ -146,7 +146,7 @@ class TransactionService:
         """Store the op message that ends a half message."""
         host = host_text(half.record.store_address, half.record.store_port)
         body = str(half.entry.queue_offset) + self.store.live.release.operation_separator
-        properties = {TAGS: OP_TAG, "WAIT": "true"}
+        properties = {TAGS: OP_TAG, WAIT: "true"}
         self._put(
             Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
                     born_host=host, store_host=host)

@@ -130,7 +130,7 @@ class StoreSource:
                 properties=own_properties(parse(record.properties)),
                 flag=record.flag,
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except (FormatError, ValueError) as err:
             return Passed(place, origin, str(err), refused=True)
         return Step(place, origin, message, _digest(record.topic, record.body))
@@ -210,7 +210,7 @@ class RowSource:
                 properties=own_properties(fields["properties"]),
                 flag=fields.get("flag", 0),
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except ValueError as err:
             topic, queue_id = row.get("topic"), row.get("queueId")
             origin = Origin(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)

@@ -7,7 +7,7 @@ message-services 16.
 from dataclasses import dataclass
 
 from formats.fastjson.declare import body_of
-from formats.message.properties import TAGS
+from formats.message.properties import TAGS, WAIT
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import PullFlag, ResponseCode
@@ -197,7 +197,7 @@ class Pulling:
         message = Message(
             topic=OFFSET_MOVED,
             body=body_of(moved),
-            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
+            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, WAIT: "false"},
             born_host=context.settings.address,
             store_host=context.settings.address,
         )
