@@ -10,6 +10,7 @@ from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.reading.reading import Cause, CodeFindings, Reading, severities_of
+from rmqtool.words import command_line
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _STORE = re.compile(r"\bSTORE\b")
@@ -35,7 +36,9 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
         for cause in reading.causes:
             yield from _cause(cause, width, paint)
         yield ""
-        yield from _text("What a code means: rmqtool explain CODE. Every finding: --output ndjson.", width, "")
+        yield from _text(
+            f"What a code means: {command_line('explain', 'CODE')}. Every finding: --output ndjson.", width, ""
+        )
 
 
 def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:

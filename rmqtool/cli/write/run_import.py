@@ -19,7 +19,7 @@ from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.releases.rules import batch_topics_of
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
@@ -111,7 +111,7 @@ def _topics(store: str) -> Topics:
 def _in_order(path: str, sources: list[str]) -> None:
     """The store to make comes first, the files behind it."""
     if len(sources) == 1 and sources[0] != "-" and not os.path.lexists(sources[0]) and _is_input(path):
-        raise BadValue(f"{path} is no new store: that comes first, as in rmqtool import {sources[0]} {path}")
+        raise BadValue(f"{path} is no new store: that comes first, as in {command_line('import', sources[0], path)}")
 
 
 def _is_input(path: str) -> bool:

@@ -1,7 +1,5 @@
 """The commands run and dlq requeue behind their options."""
 
-import shlex
-
 from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.planning import Consent, carry_out
 from rmqtool.cli.render.rows import Warnings, write_rows
@@ -12,6 +10,7 @@ from rmqtool.errors import BadValue
 from rmqtool.services.open_store.store import Store
 from rmqtool.services.retries.requeue import TARGETS, Requeue, Requeued, requeue
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
+from rmqtool.words import command_line
 
 
 class _Spoken(Warnings):
@@ -57,7 +56,7 @@ def run_loop(
         levels = ", ".join(f"level {level}" if level else "the timer" for level in report.stuck)
         note(f"ended with messages that wait: nothing more can be delivered of {levels}")
     if ending.asked:
-        note(f"told to end: what waits still is delivered by the next run (rmqtool delay list {shlex.quote(path)})")
+        note(f"told to end: what waits still is delivered by the next run ({command_line('delay', 'list', path)})")
     names = [
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
         *(name for name in ("rolled", "recalled") if getattr(report, name)),

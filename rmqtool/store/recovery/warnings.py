@@ -11,7 +11,7 @@ from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 
@@ -84,7 +84,9 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
         return []
     names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
     words = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
-    return [f"{words}earlier messages of the log are in no queue: see rmqtool check and rmqtool rebuild"]
+    return [
+        f"{words}earlier messages of the log are in no queue: see {command_line('check')} and {command_line('rebuild')}"
+    ]
 
 
 def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
@@ -102,7 +104,7 @@ def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
     words = (
         "compacted, and without the last messages: a broker's start after a crash takes them from the commit log, and "
     )
-    words += f"the next start does not: rmqtool rebuild {inputs.layout.root} compaction does it after this"
+    words += f"the next start does not: {command_line('rebuild', inputs.layout.root, 'compaction')} does it after this"
     return [f"{names}: {words}"]
 
 

@@ -44,7 +44,7 @@ from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -122,7 +122,7 @@ class Rebuild:
         ):
             raise Refused(forms[0])
         for path in log.segments.foreign:
-            raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
+            raise CorruptFile(path, None, f"does not belong in a commit-log directory (see {command_line('check')})")
         builder = self.inputs.batch_builder()
         files = log.segments.files
         expected = files[0].base if files else 0

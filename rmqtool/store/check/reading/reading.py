@@ -13,7 +13,7 @@ from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 # what keeps a broker from starting though it would load log and queues, or may do so
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
@@ -224,7 +224,11 @@ def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
-        return "Check again. Until then only rmqtool salvage works on this store." if not verbs else "Check again."
+        return (
+            f"Check again. Until then only {command_line('salvage')} works on this store."
+            if not verbs
+            else "Check again."
+        )
     if situation.in_use or situation.log_absent or situation.refused or not verbs:
         return ""
     if situation.cuts:

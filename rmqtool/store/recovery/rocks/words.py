@@ -1,7 +1,6 @@
 """What a broker would do with a store in RocksDB form, and what is to be said of that, in words."""
 
 import os
-import shlex
 from dataclasses import replace
 
 from formats.config.files import Topics
@@ -19,12 +18,12 @@ from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 NOT_IN_PLACE = (
     "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
-    "and rmqtool salvage STORE NEWSTORE makes a store with queue files and every intact message"
+    f"and {command_line('salvage', 'STORE', 'NEWSTORE')} makes a store with queue files and every intact message"
 )
 
 
@@ -136,10 +135,12 @@ def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     layout = recovery.inputs.layout
     if not any(why.startswith(f"{layout.path(PLACE)}: ") for why in recovery.refusals):
         return ways
-    root = shlex.quote(layout.root)
     # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
     anew = (
         f"or, with a copy of the store at hand and the broker stopped, move {PLACE} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
-    return [f"rmqtool salvage {root} NEWSTORE: makes a store with queue files and every intact message", anew]
+    return [
+        f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes a store with queue files and every intact message",
+        anew,
+    ]
