@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.analytics.dump.parquet import CODECS, PartWriter
-from rmqtool.analytics.dump.partitions import by_partition, segment
+from rmqtool.analytics.dump.partitions import Partitioned, segment
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
@@ -36,22 +36,24 @@ def visible(folder: Path) -> list[Path]:
 
 def test_rows_by_partition_keep_their_order(tmp_path: Path) -> None:
     batch = batch_of(tmp_path, TOPICS)
-    assert [key for key, _rows in by_partition(batch, ())] == [()]
-    parts = dict(by_partition(batch, ("topic",)))
-    assert {key: rows["queueOffset"].to_pylist() for key, rows in parts.items()} == {
+    parts = {key: rows["queueOffset"].to_pylist() for key, rows, _size in Partitioned(batch, ("topic",)).largest(0)}
+    assert parts == {
         ("A",): [0, 2, 4],
         ("B",): [1, 5],
         ("C",): [3],
     }
-    assert list(by_partition(batch.slice(0, 0), ("topic",))) == []
 
 
 def test_days_are_utc_and_may_be_missing(tmp_path: Path) -> None:
     batch = batch_of(tmp_path / "a", ["T"], store_timestamp=86_400_000 - 1)
     batch = pa.concat_batches([batch, batch_of(tmp_path / "b", ["T"], store_timestamp=86_400_000)])
     batch = pa.concat_batches([batch, batch_of(tmp_path / "c", ["U"], store_timestamp=-(2**63))])
-    assert [key for key, _rows in by_partition(batch, ("day",))] == [("1970-01-01",), ("1970-01-02",), (None,)]
-    keys = {key for key, _rows in by_partition(batch, ("topic", "day"))}
+    assert [key for key, _rows, _size in Partitioned(batch, ("day",)).largest(0)] == [
+        ("1970-01-01",),
+        ("1970-01-02",),
+        (None,),
+    ]
+    keys = {key for key, _rows, _size in Partitioned(batch, ("topic", "day")).largest(0)}
     assert keys == {("T", "1970-01-01"), ("T", "1970-01-02"), ("U", None)}
 
 

@@ -18,7 +18,6 @@ from formats.queues.rocks import (
     UNITS,
     RocksOffset,
     RocksUnit,
-    build_offset,
     build_unit,
     offset_key,
     unit_key,
@@ -36,6 +35,7 @@ from rmqtool.store.queues.batch import every_queue, open_any_queue
 from tests import goldens, rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.rocks import build_offset
 
 CASE = "rocksdb-5.3.3"
 FACTS = goldens.STORES_OF_5 / CASE / "facts"

@@ -327,10 +327,10 @@ def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:
     raw = b"".join(pack(a_record(physical_offset=i)) for i in range(5000))
     (tmp_path / f"{0:020d}").write_bytes(raw + bytes(10_000))
     (file,) = Segments.of([str(tmp_path)])
-    rows, end = drained(scan.scan_file(file))  # type: ignore[arg-type]
+    rows, end = drained(scan.scan(file.view(), 0, file.size))  # type: ignore[arg-type]
     assert isinstance(end, End)
     assert (end.ending, end.at) == (Ending.UNWRITTEN, len(raw))
-    assert sum(part.records for part in rows) == 5000
+    assert sum(part.rows.records for part in rows) == 5000
 
 
 def test_without_compiled_code_files_are_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:

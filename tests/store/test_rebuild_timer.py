@@ -19,7 +19,7 @@ from tests.conftest import Unpacked
 from tests.services.build import log_of
 from tests.store.helpers import tree
 from tests.store.test_check_timer import timer_findings
-from tests.timers import NOW
+from tests.timers import NOW, slot_for
 
 
 def rebuilt(store: Path, **about: bool) -> RebuildReport:
@@ -120,7 +120,7 @@ def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
     store = lab.write(tmp_path)
     rebuilt(store)
     assert [row.physicalOffset for row in pending(store)] == [late]
-    assert timer.slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
+    assert slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
 
 
 @pytest.mark.parametrize("way", ["rebuild", "recover"])
@@ -140,8 +140,8 @@ def test_no_slot_lies_before_the_last_message_of_the_log(way: str, tmp_path: Pat
         assert recover(StoreLayout(str(store))).applied
     assert [row.physicalOffset for row in pending(store)] == offsets
     wheel = TimerFiles(StoreLayout(str(store))).wheel_bytes
-    assert timer.slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
-    assert timer.slot_for(wheel, NOW + 600_000) is not None
+    assert slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
+    assert slot_for(wheel, NOW + 600_000) is not None
 
 
 def test_without_a_checkpoint_a_broker_reads_the_queue_from_its_beginning(tmp_path: Path) -> None:

@@ -69,11 +69,6 @@ def roles_of(layout: StoreLayout) -> list[RoleFact]:
     return [_broker(layout), *_forms(layout)]
 
 
-def has_role(layout: StoreLayout, role: Role) -> bool:
-    """Whether a directory has a role."""
-    return any(fact.role is role for fact in roles_of(layout))
-
-
 def says_role(layout: StoreLayout) -> bool:
     """Whether anything tells a master's directory from a slave's, which look the same."""
     return bool(layout.conf.options or layout.conf.values) or _broker(layout).role is not Role.MASTER
