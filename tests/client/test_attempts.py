@@ -16,6 +16,7 @@ from rmqtool.client import ClientOptions, Cluster, Message, NotSent, Producer, P
 from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.choice import QueueChoice
+from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, NotReached
 from rmqtool.rules.queue_selection import unavailable
 from rmqtool.rules.releases import RELEASES
@@ -72,7 +73,9 @@ class Simulated(Cluster):
     def address(self, broker_name: str, broker_id: int = 0) -> str:
         return f"{broker_name}:1"
 
-    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def call(
+        self, address: str, request: Command, timeout: float | None = None, *, over: Connection | None = None
+    ) -> Command:
         assert request.code == RequestCode.SEND_MESSAGE_V2
         fields = request.fields or {}
         end = self.script.ends[len(self.script.attempts)]

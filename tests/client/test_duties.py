@@ -210,7 +210,11 @@ def test_every_request_is_signed() -> None:
         async with peer() as namesrv, peer() as one:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
             one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
-                fields={"msgId": "7F0000010000CF130000000000000000", "queueId": request.fields["e"], "queueOffset": "0"}
+                fields={
+                    "msgId": "7F0000010000CF130000000000000000",
+                    "queueId": (request.fields or {})["e"],
+                    "queueOffset": "0",
+                }
             )
             one.replies[C.SEND_BATCH_MESSAGE] = stored
             options = ClientOptions(namesrv=namesrv.address, credentials=Credentials("someone", "a secret", "a token"))

@@ -50,7 +50,7 @@ def broker(tmp_path: Path) -> Iterator[Neighbour]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "_PAUSES", (0.05, 0.05))
     monkeypatch.setattr(attempts, "PAUSES", (0.05, 0.05))
-    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
 
 
 def another_store(broker: Neighbour, path: Path, count: int) -> None:

@@ -105,14 +105,12 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
                 while len(messages(str(store), "Many")) < 100 * (round_ + 1) and time.monotonic() < until:
                     time.sleep(0.05)
                 running.send_signal(signal.SIGKILL)
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            while (
-                not (len(messages(str(store), "Many")) >= 500 and heeds(running.pid)) and time.monotonic() < until + 60
-            ):
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as last:
+            while not (len(messages(str(store), "Many")) >= 500 and heeds(last.pid)) and time.monotonic() < until + 60:
                 time.sleep(0.1)
-            running.send_signal(signal.SIGTERM)
-            _out, said = running.communicate(timeout=60)
-        assert running.returncode == 0, said
+            last.send_signal(signal.SIGTERM)
+            _out, said = last.communicate(timeout=60)
+        assert last.returncode == 0, said
         assert bodies(messages(str(store), "Many")) == bodies(messages(one.store, "Many"))
         assert rmqtool("check", store, "--broker-conf", conf).code == 0
 

@@ -241,7 +241,7 @@ def replay(world: World, rng: Random) -> None:
 def _hurry() -> None:
     """The broker that is asked is no farther away than this machine."""
     replaying._PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # type: ignore[assignment]
-    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__
+    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__ or {}
     defaults["settle"] = 0.3
 
 
