@@ -122,6 +122,10 @@ class _Making:
                 if not found.complete:
                     self._put_keys(found)
                     index.finish()
+        elif not self._verdict.files and not inputs.quick:
+            # without a log no entry leads anywhere
+            index.removed += [file for file in index.files if file.path is not None]
+            index.files = []
         return Mended(
             queues=[
                 QueueMended(

@@ -18,6 +18,7 @@ from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import runs_of
 
@@ -95,14 +96,7 @@ class WholeQueue:
 
     def _is_old(self, units: Units) -> Column:
         """Which units are entries of messages that have expired; placeholders count as such."""
-        fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
-        fits &= (units["physical_offset"] < self._min_physical) | self._is_filler(units)
-        return fits
-
-    @staticmethod
-    def _is_filler(units: Units) -> Column:
-        filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
-        return filler
+        return are_old(units, self._min_physical)
 
     def _placeholder(self) -> Units:
         """One unit as that of a message that has expired: a broker passes over it, and takes all that come for new.
@@ -293,7 +287,7 @@ class WholeQueue:
                     end = max(end, base // self.unit + first + int(rows[-1]) + 1) if len(rows) else end
         start = self._before[0].base // self.unit if self._before else end
         ends_right = self._end == end and (not self._before or self._before[-1].wrote > 0)
-        ends_right &= not end or not bool(self._is_filler(self._units(end - 1, end)).all())
+        ends_right &= not end or not bool(_are_fillers(self._units(end - 1, end)).all())
         if ends_right and self._is_chain(max(end - 1, 0) * self.unit) and self._all_old(start, end):
             return
         if self._min_physical <= 0:  # nothing has expired, so that no unit can stand for what has
@@ -359,9 +353,9 @@ class WholeBatchQueue(WholeQueue):
             same &= has[name] == units[name]
         return same
 
-    @staticmethod
-    def _is_filler(units: Units) -> Column:
-        return np.zeros(len(units), bool)
+    def _is_old(self, units: Units) -> Column:
+        fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+        return fits & (units["physical_offset"] < self._min_physical)
 
     def _finish_old(self, at_least: int) -> None:
         """Nothing of it is in the log: units that lead into it go."""
@@ -371,3 +365,35 @@ class WholeBatchQueue(WholeQueue):
         if len(bad):
             self.taken_out = len(good) - int(bad[0])
             self._cut(low + int(bad[0]))
+
+
+def keep_end(queue: QueueBuilder, min_physical: int, stage: Stage, at_least: int = 0) -> None:
+    """End a queue that the log has no message of where its next message goes, with no entry that leads into the log.
+
+    Args:
+        at_least: where the queue ended once, as something else tells.
+    """
+    kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
+    whole = kind(queue, min_physical, stage, _no_tags)
+    whole.finish(at_least)
+    whole.drop_unchanged()
+
+
+def _no_tags(has: Units, _units: Units, _times: Column) -> Column:
+    return np.zeros(len(has), bool)
+
+
+def are_old(units: Units, min_physical: int) -> Column:
+    """Which units of a plain queue are entries of messages that have expired; placeholders count as such.
+
+    Args:
+        min_physical: where the log begins.
+    """
+    fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    fits &= (units["physical_offset"] < min_physical) | _are_fillers(units)
+    return fits
+
+
+def _are_fillers(units: Units) -> Column:
+    filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
+    return filler
