@@ -114,6 +114,12 @@ def of_made_whole(recovery: Recovery) -> list[str]:
             f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
             "(rmqtool check STORE tells where)"
         )
+    if mended.fillers:
+        said.append(
+            f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
+            "first file: a broker that reads on from there passes over the rest of that file. rmqtool salvage STORE "
+            "NEWSTORE makes a store without such gaps"
+        )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):
         said.append(
