@@ -7,6 +7,7 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
+from rmqtool.store.recovery.warnings import of_other_names
 from rmqtool.words import counted
 
 _NAMED = 3  # queues that a note names
@@ -36,7 +37,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
-    said = []
+    said = of_other_names(inputs)
     if losses:
         messages = sum(loss.messages for loss in losses)
         said.append(
