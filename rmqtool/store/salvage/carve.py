@@ -8,6 +8,7 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
@@ -44,6 +45,7 @@ from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
+from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
@@ -149,6 +151,7 @@ class Salvage:
         configs = self._copy_configs()
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
+        empty = self._keep_ends()
         self._make_timer()
         self.warnings += carry_over(
             self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch(),
@@ -180,7 +183,19 @@ class Salvage:
             warnings=[*self._said, *self.warnings],
             tornProperties=self.torn,
             notTaken=left_behind(self.layout, self._first_of),
+            emptyQueues=empty,
         )
+
+    def _keep_ends(self) -> list[EmptyQueue]:
+        """Make the queues that the new log has no message of."""
+        made = {(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers()}
+        names = count()
+        make_folders(self._scratch())
+
+        def stage() -> str:
+            return os.path.join(self._scratch(), f"queue-{next(names)}")
+
+        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), made, stage)
 
     def _first_of(self, key: tuple[str, int]) -> int | None:
         """The lowest queue offset of a queue that the log has; None without any."""
