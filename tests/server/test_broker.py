@@ -606,3 +606,17 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     (said,) = [one.getMessage() for one in caplog.records if "topics.json" in one.getMessage()]
     assert said.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", RELEASES)
+@pytest.mark.parametrize("most", [20_000, 6 << 20])
+def test_a_body_is_as_long_as_the_configuration_allows(engine: str, most: int, tmp_path: Path) -> None:
+    """``maxMessageSize``, below its default and above; tests/interop/test_sending.py asks a real broker."""
+
+    async def test(client: Connection) -> None:
+        for code, size in ((ResponseCode.SUCCESS, most), (ResponseCode.MESSAGE_ILLEGAL, most + 1)):
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=bytes(size)), 30)
+            assert answer.code == code, answer.remark
+
+    conf = _CONF | {"mappedFileSizeCommitLog": str(16 << 20), "maxMessageSize": str(most)}
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine], broker_conf=conf)
