@@ -16,6 +16,7 @@ from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.consumer.options import From, PushOptions, Sql
 from rmqtool.client.consumer.proof import MadeAgain
 from rmqtool.client.consumer.puller import Puller
@@ -23,6 +24,7 @@ from rmqtool.client.consumer.push import PushConsumer
 from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
+from rmqtool.remoting.errors import RemotingError
 
 _BATCH = 32
 _ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
@@ -154,7 +156,14 @@ async def _consume(
             rows.close()
             note(readable.describe(0))
             return 1
-        ends = {queue: await tried(partial(puller.end, queue), told, note) for queue in readable.queues}
+        try:
+            ends = {queue: await tried(partial(puller.end, queue), told, note) for queue in readable.queues}
+        except (ClientError, RemotingError):
+            if not told.is_set():
+                raise
+            rows.close()
+            note(readable.describe(0))
+            return 0 if follow else told.exit_code
         async with PushConsumer(cluster, group, dict.fromkeys(readable.topics, wanted), rows.listen, push) as consumer:
             waits: list[asyncio.Task[bool]]
             waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
