@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE, TIMER
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, OPS, RETRY_PREFIX, SCHEDULE, TIMER
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # topics that a broker fills itself, with messages of others that wait, are retried, or are given up
 WAITING_TOPICS = (SCHEDULE, TIMER)
 OWN_TOPICS = (
-    *WAITING_TOPICS, HALF, OP, GIVEN_UP,
+    *WAITING_TOPICS, *HALVES, *OPS, GIVEN_UP,
 )  # fmt: skip
 OWN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _OWN = f"""(topic IN {OWN_TOPICS}
