@@ -168,17 +168,17 @@ and in `timer` `sys_topic_scan_offset_checkpoint` (the next queue offset of `rmq
 `timeline_checkpoint` (what is due before this time has been delivered).
 """,
         (
-            Unit("Beginning of a key of the timeline", "timeline key head"),
-            Unit("A timer message", "timeline value"),
-            Unit("Beginning of a key of a half message", "half key head"),
-            Unit("A half message", "half value"),
-            Unit(
+            UnitText("Beginning of a key of the timeline", "timeline key head"),
+            UnitText("A timer message", "timeline value"),
+            UnitText("Beginning of a key of a half message", "half key head"),
+            UnitText("A half message", "half value"),
+            UnitText(
                 "Beginning of a key of the index",
                 "key hour",
                 "In place of `@K@key`: `@T@tags`, or `@U@` alone for the unique key.",
             ),
-            Unit("End of a key of the index", "key tail", "The value is the store time, as below."),
-            Unit("How far it has come", "position"),
+            UnitText("End of a key of the index", "key tail", "The value is the store time, as below."),
+            UnitText("How far it has come", "position"),
         ),
     ),
     File(

@@ -139,7 +139,7 @@ def wrong_entries(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]
 
 
 def rotten_of(layout: StoreLayout) -> set[int]:
-    """Physical offsets of records whose bodies do not match their checksums: where they stay, they are found as well."""
+    """Physical offsets of records whose bodies do not match their checksums: where they stay, they are found, too."""
     found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
     return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)}
 

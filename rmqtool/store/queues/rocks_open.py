@@ -23,7 +23,7 @@ from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_d
 if TYPE_CHECKING:
     import numpy as np
 
-    from rmqtool.store.dispatch.batch import Batch, QueuePuts
+    from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
@@ -119,7 +119,7 @@ def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
     return {key: _latest(np.concatenate(some)) for key, some in parts.items()}
 
 
-def _puts(batch: "Batch") -> "Iterator[tuple[Key, QueuePuts]]":
+def _puts(batch: "RecordBatch") -> "Iterator[tuple[Key, QueuePuts]]":
     for row, puts in batch.puts():
         yield (batch.topics[int(batch.topic[row])], int(batch.queue_id[row])), puts
     for put in batch.light:
