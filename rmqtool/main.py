@@ -30,10 +30,10 @@ def main() -> None:
     try:
         _prepare()
         terminated = _end_readers_as_ctrl_c_does(sys.argv[1:])
-        code = _shown(sys.argv[1:])
+        code = _run_paged(sys.argv[1:])
         sys.stdout.flush()
     except OSError as err:
-        code = _unwritten(err)
+        code = _exit_code_of(err)
     except KeyboardInterrupt:
         _stop_writing()
         code = 130
@@ -96,7 +96,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
     return came
 
 
-def _shown(argv: list[str]) -> int:
+def _run_paged(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
     from rmqtool.cli.startup.paging import notes_below, paged
 
@@ -131,7 +131,7 @@ def _fill_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free
 
 
-def _unwritten(err: OSError) -> int:
+def _exit_code_of(err: OSError) -> int:
     """The exit code of an error of stdout, which takes no more, or of one without a name."""
     from rmqtool.cli.commands import writes
 

@@ -88,15 +88,15 @@ _group = Function("rmq_group", INT64, POINTER, INT64, INT64, INT64, POINTER, INT
 
 class _Compiled:
     def take(self, memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-        return self._taken(into, _take, memory.address, array_address(rows), rows.shape[1], first, count)
+        return self._collect(into, _take, memory.address, array_address(rows), rows.shape[1], first, count)
 
     def survey(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector
     ) -> tuple[int, int]:
         function = fast_function() if crc and not tables else 0
-        return self._taken(into, _survey, memory.address, at, limit, stop, crc, function)
+        return self._collect(into, _survey, memory.address, at, limit, stop, crc, function)
 
-    def _taken(self, into: Collector, function: Function, *arguments: int) -> tuple[int, int]:
+    def _collect(self, into: Collector, function: Function, *arguments: int) -> tuple[int, int]:
         why = ctypes.c_int64()
         found = _CCollector(
             array_address(into.delays),

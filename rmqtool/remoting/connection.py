@@ -260,27 +260,27 @@ class Connection(asyncio.Protocol):
         try:
             answer = _refuse(request) if self._handler is None else self._handler(self, request)
         except Exception as err:  # one bad request must not end the connection, nor the server
-            answer = self._failed(request, err)
+            answer = self._error_response(request, err)
         if isinstance(answer, Command):
             self._respond(request, answer)
         elif answer is not None:
             task = self._loop.create_task(self._work(request, answer))
             self._working.add(task)
-            task.add_done_callback(self._worked)
+            task.add_done_callback(self._end_work)
 
     async def _work(self, request: Command, answer: Awaitable[Command | None]) -> None:
         try:
             response = await answer
         except Exception as err:
-            response = self._failed(request, err)
+            response = self._error_response(request, err)
         if response is not None:
             self._respond(request, response)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
+    def _end_work(self, task: asyncio.Task[None]) -> None:
         self._working.discard(task)
         self._flow()
 
-    def _failed(self, request: Command, error: Exception) -> Command:
+    def _error_response(self, request: Command, error: Exception) -> Command:
         if isinstance(error, (FormatError, RmqError)):
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         log.error("%s: request %s failed: %s: %s", self.peer, request.code, type(error).__name__, error)

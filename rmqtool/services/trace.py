@@ -111,10 +111,10 @@ class OffsetReasons:
         if self._before is None:
             self._before = {}
             with suppress(OSError, RmqError, FormatError):  # what cannot be told of the past is not told
-                self._before = self._replaced()
+                self._before = self._find_replaced()
         return self._before
 
-    def _replaced(self) -> dict[tuple[str, str, int], int]:
+    def _find_replaced(self) -> dict[tuple[str, str, int], int]:
         if not is_dir(self._layout.root):
             return {}
         places = Places.of(self._layout)

@@ -94,7 +94,7 @@ class Context:
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(tasks, "_collected", lambda ready, tell=None: ready())
+    monkeypatch.setattr(tasks, "_collect", lambda ready, tell=None: ready())
     return Context()
 
 
@@ -121,10 +121,10 @@ def test_workers_that_do_not_start_are_no_failed_work(
         ready()
         raise RmqError("Spark job failed: lost")
 
-    monkeypatch.setattr(tasks, "_collected", none)
+    monkeypatch.setattr(tasks, "_collect", none)
     with pytest.raises(MissingRuntime, match="workers do not start: Spark job failed: no Python"):
         tasks.run_splits(work.job, work.splits, context)
-    monkeypatch.setattr(tasks, "_collected", some)
+    monkeypatch.setattr(tasks, "_collect", some)
     with pytest.raises(RmqError, match=r"^Spark job failed: lost$") as caught:
         tasks.run_splits(work.job, work.splits, context)
     assert not isinstance(caught.value, MissingRuntime)

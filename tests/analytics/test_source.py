@@ -131,7 +131,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is longer than any message."""
-    hostile, walked = build(), beginning._walked
+    hostile, walked = build(), beginning._end_of_walk
     data = hostile + moved_by(len(hostile))
     monkeypatch.setattr(beginning, "is_large", lambda *_args: True)
     monkeypatch.setattr(beginning, "CHAIN", 2 * len(hostile))

@@ -60,7 +60,7 @@ def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
 
     said = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
     with pytest.raises(RmqError) as failed:
-        tasks._collected(spark.sparkContext.parallelize([1], 1).map(die))
+        tasks._collect(spark.sparkContext.parallelize([1], 1).map(die))
     assert str(failed.value) == f"Spark job failed: {said}"
     with pytest.raises(RmqError) as failed, told():
         spark.sparkContext.parallelize([1], 1).map(die).collect()

@@ -41,7 +41,7 @@ class LocalLock:
         self._held: list[int] = []
         try:
             for path in paths:
-                self._held.append(_locked(path))
+                self._held.append(_open_locked(path))
         except BaseException:
             self.release()
             raise
@@ -59,7 +59,7 @@ class LocalLock:
             os.close(self._held.pop())
 
 
-def _locked(path: str) -> int:
+def _open_locked(path: str) -> int:
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -166,7 +166,7 @@ class Claim:
 
 
 def _me() -> dict[str, Any]:
-    return {"host": platform.node(), "machine": _machine(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return {"host": platform.node(), "machine": _machine(), "pid": os.getpid(), "started": _start_of(os.getpid())}
 
 
 def _lives(claim: Any) -> bool | None:
@@ -177,7 +177,7 @@ def _lives(claim: Any) -> bool | None:
     pid = claim.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return None
-    started = _started(pid)
+    started = _start_of(pid)
     return started is not None and started == claim.get("started")
 
 
@@ -190,7 +190,7 @@ def _machine() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_of(pid: int) -> str | None:
     """When a process began, in ticks since the boot; None without one."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

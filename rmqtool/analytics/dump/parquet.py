@@ -204,7 +204,7 @@ class PartWriter:
     def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
-        temporary, path = self._named("" if at_top else self._level(key))
+        temporary, path = self._make_names("" if at_top else self._level(key))
         stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
         self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
         return key
@@ -213,7 +213,7 @@ class PartWriter:
         names = (PARTITIONS[by] for by in self._partition_by)
         return "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
 
-    def _named(self, level: str) -> tuple[str, str]:
+    def _make_names(self, level: str) -> tuple[str, str]:
         """A directory is made; the name of a new file in it until it is complete, and then."""
         self._folder.make(level.rstrip("/"))
         # counted over all partitions: two topics may have one directory, as where names differ by case only
@@ -224,7 +224,7 @@ class PartWriter:
     def _write_small(self, key: Key, rows: pa.RecordBatch, size: float) -> None:
         """A whole file of some rows."""
         data = _small_file(plain(rows), self._codec if size > _PAGE else "none")
-        temporary, path = self._named(self._level(key))
+        temporary, path = self._make_names(self._level(key))
         self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
         self._folder.write_new(temporary, data)
         if len(self._closed) >= _TOGETHER:

@@ -135,7 +135,7 @@ def run_split(job: Job, split: Split) -> Done | SplitFailure:
         _note(folder, split, done)
         return done
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
@@ -150,13 +150,13 @@ def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
             writer.write(batch)
         return Done(SplitTally(), writer.close())
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
 
 
-def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
+def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
     writer.discard()
     with suppress(OSError):
         folder.write(_STOP, "")
@@ -272,7 +272,7 @@ def _share_out(
                 partial(_run_what_is_left, job, splits, claims)
             )
             try:
-                return dict(_collected(tasks))
+                return dict(_collect(tasks))
             except RmqError as err:
                 if claims.any():
                     raise
@@ -307,11 +307,11 @@ def _one_by_one(
         return max(shares, default=0)
 
     with _told_of(read, total, progress):
-        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
+        results = _collect(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
 
-def _collected(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
+def _collect(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -233,7 +233,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
         elif value is not None:
             items = [(k, v) for k, v in value.items() if v is not None] if isinstance(value, dict) else list(value)
         if items is not None:
-            items = [(_decoded(key), _decoded(item)) for key, item in items]
+            items = [(_decode(key), _decode(item)) for key, item in items]
             if not all(isinstance(part, str) for item in items for part in item):
                 refused.setdefault(row, f"{name}: not a map of texts")
                 items = None
@@ -244,7 +244,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
     return {name: pa.array(made, _PROPERTIES)}
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     """Text that is given as bytes, as Kafka's headers are; anything else, and what is not UTF-8, as it is."""
     try:
         return value.decode() if isinstance(value, bytes) else value

@@ -68,7 +68,7 @@ class Remote:
 
     def __init__(self, uri: str, listing: str = "") -> None:
         self.uri, self.listing, self.root = uri, listing, shown(uri)
-        self._fs, path = _opened(uri)
+        self._fs, path = _open_uri(uri)
         self._path = path.rstrip("/")
 
     @cached_property
@@ -76,7 +76,7 @@ class Remote:
         """Every directory by its path in the store, and what is in it by name."""
         found: dict[str, dict[str, Known]] = {"": {}}
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=True)
-        for info in _told(self.root, lambda: self._fs.get_file_info(selector)):
+        for info in _call(self.root, lambda: self._fs.get_file_info(selector)):
             parts = info.path[len(self._path) :].strip("/").split("/")
             is_dir = info.type == fs.FileType.Directory
             # object storage has no directories of its own: they are where files are below them
@@ -122,7 +122,7 @@ class Remote:
 
     def open(self, path: str) -> pa.NativeFile:
         """A file, to read parts of it."""
-        return _told(path, lambda: self._fs.open_input_file(f"{self._path}/{self._inside(path)}"))
+        return _call(path, lambda: self._fs.open_input_file(f"{self._path}/{self._inside(path)}"))
 
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
         return _Source(self, path).fetch(start, stop)
@@ -150,21 +150,21 @@ class _Source:
         """
         with self._lock:
             file = self._file
-        data: bytes = _told(self._path, lambda: file.read_at(stop - start, start))
+        data: bytes = _call(self._path, lambda: file.read_at(stop - start, start))
         METER.add(len(data))
         if len(data) < stop - start:
             raise UnreadableStore(f"{self._path}: ends at byte {start + len(data)}, and was longer when it was listed")
         return data
 
 
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def _open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         return open_uri(uri)
     except _ERRORS as err:
         raise BadValue(f"{shown(uri)}: {_first_line(err)}") from err
 
 
-def _told(name: str, call: Callable[[], _R]) -> _R:
+def _call(name: str, call: Callable[[], _R]) -> _R:
     """The result of a call, or an error that names what it was about."""
     try:
         return call()
@@ -210,8 +210,8 @@ def matching(uri: str) -> list[str]:
         found = [f"{above}/{name}" for above in found for name in _names(f"{scheme}://{above}{mark}{options}", level)]
     uris = [f"{scheme}://{path}{mark}{options}" for path in found]
     if fixed == len(levels):
-        system, path = _opened(uri)
-        known = _told(shown(uri), lambda: system.get_file_info(path))
+        system, path = _open_uri(uri)
+        known = _call(shown(uri), lambda: system.get_file_info(path))
         uris = uris if known.type == fs.FileType.Directory else []
     if not uris:
         raise UnreadableStore(f"{shown(uri)}: no such directory")
@@ -220,9 +220,9 @@ def matching(uri: str) -> list[str]:
 
 def _names(uri: str, pattern: str) -> list[str]:
     """Names of directories in a directory."""
-    system, path = _opened(uri)
+    system, path = _open_uri(uri)
     selector = fs.FileSelector(path, allow_not_found=True)
-    infos = _told(shown(uri), lambda: system.get_file_info(selector))
+    infos = _call(shown(uri), lambda: system.get_file_info(selector))
     return sorted(i.base_name for i in infos if i.type == fs.FileType.Directory and fnmatchcase(i.base_name, pattern))
 
 
@@ -233,7 +233,7 @@ def is_remote(path: str) -> bool:
 
 def local_of(path: str) -> str:
     """A path as it is; of a URI of this machine the path that it means."""
-    return _opened(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
+    return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
 def opened(store: str) -> str:
@@ -303,7 +303,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     for number in range(len(files) - 1 if time > 0 else -1, -1, -1):
         file = files[number]
         view = file.mapped()
-        used = _used(view)
+        used = _length_in_use(view)
         if not used:
             continue  # made ahead of its use
         at = used
@@ -323,7 +323,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     return None
 
 
-def _used(view: memoryview) -> int:
+def _length_in_use(view: memoryview) -> int:
     """Bytes up to the first that are zero for long, found by halving; what is behind them is not looked at."""
     low, high = 0, -(-len(view) // _PROBE)
     while low < high:

@@ -115,12 +115,12 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
             file = split.segment()
             need_all(file.mapped(), ranges.tolist())
             parts = (replace(split, start=int(first), stop=int(last), last=False) for first, last in ranges)
-            yield from _gathered(parts, file, piece.choice, tally, columns)
+            yield from _gather(parts, file, piece.choice, tally, columns)
             file.release()
         counters.add(tally)
 
 
-def _gathered(
+def _gather(
     splits: Iterator[Split], file: Segment, choice: MessageChoice, tally: SplitTally, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many small splits in batches of a decent size."""

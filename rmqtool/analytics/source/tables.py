@@ -209,7 +209,7 @@ def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return store_info(layout).to_dict()["topics"]  # type: ignore[no-any-return]
 
 
-def _compacted(layout: StoreLayout) -> Iterator[dict[str, Any]]:
+def _compacted_rows(layout: StoreLayout) -> Iterator[dict[str, Any]]:
     """What consumers of compacted topics get; ``latest`` tells the newest message of a key, unless that deletes it."""
     for queue in compaction_queues_of(layout):
         newest = {message.record.queue_offset for message in queue.latest().values()}
@@ -233,7 +233,7 @@ def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return (finding.to_dict() for finding in check_store(layout))
 
 
-_PLAIN = {"offsets": _offsets, "topics": _topics, "compacted": _compacted, "findings": _findings}
+_PLAIN = {"offsets": _offsets, "topics": _topics, "compacted": _compacted_rows, "findings": _findings}
 
 
 def _without_broker(table: str) -> pa.Schema:

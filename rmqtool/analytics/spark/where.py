@@ -124,7 +124,7 @@ class Where:
         """A choice without messages that the condition cannot hold for."""
         for each in self._filters:
             for part in _conjuncts(each):
-                choice = _narrowed(choice, part)
+                choice = _narrow(choice, part)
         return choice
 
     def select(self, splits: Sequence[Split], choice: MessageChoice, folder: Folder, tell: Tell | None = None) -> None:
@@ -195,7 +195,7 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
         yield condition
 
 
-def _narrowed(choice: MessageChoice, part: Any) -> MessageChoice:
+def _narrow(choice: MessageChoice, part: Any) -> MessageChoice:
     kind = _kind(part)
     if kind == "In":
         items = [part.list().apply(at) for at in range(part.list().size())]

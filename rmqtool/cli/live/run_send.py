@@ -185,14 +185,14 @@ class _Tally:
             row = {"line": line, "status": status, "topic": self._topic}
             self._writer.row({**dict.fromkeys(SEND_FIELDS), **row, **more})
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
 
     def flush(self) -> None:
         """Rows so far are on their way."""
         try:
             sys.stdout.flush()
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
 
     def close(self) -> None:
         """There are no more."""
@@ -200,7 +200,7 @@ class _Tally:
             self._writer.close()
             sys.stdout.flush()
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
         if self.twice:
             note(
                 f"{counted(self.twice, 'message')} may be stored twice: an earlier attempt was not answered, and its "
@@ -214,7 +214,7 @@ class _Tally:
         upto = f"; up to line {self.last}" if self.last else ""
         return f"{counted(self.sent, 'message')} sent{more}{upto}"
 
-    def _lost(self, err: OSError) -> OutputLost:
+    def _output_lost(self, err: OSError) -> OutputLost:
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")
 
 
@@ -293,7 +293,7 @@ class _Sender:
             else:
                 results = self._producer.send_batch(messages, queue=self._queue)
         except NotSent as err:
-            self._failed(lines, err)
+            self._write_failed(lines, err)
         except ValueError as err:
             for line in lines:
                 self._tally.not_sent(line, "NOT_A_MESSAGE", str(err))
@@ -313,7 +313,7 @@ class _Sender:
         else:  # what is not stored as safely as it should be is rolled back
             self._tally.stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
 
-    def _failed(self, lines: Sequence[int], err: NotSent) -> None:
+    def _write_failed(self, lines: Sequence[int], err: NotSent) -> None:
         for line, result in zip(lines, err.sent, strict=False):
             self._tally.stored(line, result)
         rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
@@ -358,7 +358,7 @@ def run(
         try:
             with stage("sending", lines.size, "messages" if lines.size is None else "bytes") as progress:
                 for numbers, rows in lines.rows(ending, _line if plan.lines else None):
-                    sender.take(numbers, [_made(messages, row) for row in rows])
+                    sender.take(numbers, [_make(messages, row) for row in rows])
                     progress.done = tally.sent if lines.size is None else min(lines.done, lines.size)
         except RmqError:
             tally.close()
@@ -390,7 +390,7 @@ def _line(line: bytes) -> Mapping[str, Any]:
     return {"body": line}
 
 
-def _made(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
+def _make(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
     try:
         if isinstance(row, ValueError):
             raise row

@@ -38,7 +38,7 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
 def complete() -> bool:
     """Answer the shell that asks, if one does and it can be answered here."""
     shell = os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_")
-    asked = _asked(shell)
+    asked = _read_words(shell)
     if asked is None:
         return False
     words, begun = asked
@@ -54,7 +54,7 @@ def complete() -> bool:
     return True
 
 
-def _asked(shell: str) -> tuple[list[str], str] | None:
+def _read_words(shell: str) -> tuple[list[str], str] | None:
     """(whole words behind the program's name, the one that is begun), of a shell that asks."""
     if shell == "bash":
         words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")

@@ -143,12 +143,12 @@ class _Shape(NamedTuple):
         rows = limited(iter(rows), self.limit, every)
         bar = READY[self.name].bar
         if self.output in PEOPLE and bar is not None:
-            rows = _drawn(list(rows), bar)
+            rows = _draw_bars(list(rows), bar)
             columns.append(Column("bar"))
         return write_all(writer(self.output, names, columns), rows)
 
 
-def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
     """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
     most = max((row[name] for row in rows), default=0)
     for row in rows:

@@ -112,14 +112,14 @@ def run_requeue(
         note("told to end before all was done: the next run goes on here")
         return ending.exit_code
     open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
-    return _told(rows, group) or warn.tell() or (1 if open_or_refused else 0)
+    return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)
 
 
 def _open(rows: list[Requeued]) -> int:
     return sum(row.state == "to-do" for row in rows)
 
 
-def _told(rows: list[Requeued], group: str) -> int:
+def _note_counts(rows: list[Requeued], group: str) -> int:
     """Say how many there are of each kind; 1 where there are none."""
     if not rows:
         note(f"no such dead letter of {group}")

@@ -163,7 +163,7 @@ class Cluster(Peers):
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = self._fetching[topic] = self._spawn(self._fetch(topic))
-            fetching.add_done_callback(lambda task: self._fetched(topic, task))
+            fetching.add_done_callback(lambda task: self._end_fetch(topic, task))
         return await shared(fetching, topic)
 
     def knows(self, topic: str) -> bool:
@@ -229,7 +229,7 @@ class Cluster(Peers):
     async def _fetch(self, topic: str) -> Route:
         return self._learn(Route.of, topic, await self._ask_route(topic))
 
-    def _fetched(self, topic: str, task: asyncio.Task[Route]) -> None:
+    def _end_fetch(self, topic: str, task: asyncio.Task[Route]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
             task.exception()  # who asked has it; without anybody left it is nobody's

@@ -52,12 +52,12 @@ class GroupMembership:
     def add_producer(self, group: str) -> None:
         """A group that this client sends for."""
         self._producers.add(group)
-        self.greet(self._known())
+        self.greet(self._known_addresses())
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
         """A group that this client consumes for; ``describe`` says what it wants at the time of a heartbeat."""
         self._consumers[group] = describe
-        self.greet(self._known())
+        self.greet(self._known_addresses())
 
     async def remove_producer(self, group: str) -> None:
         """Leave a group; brokers that cannot be told find out by themselves."""
@@ -79,7 +79,7 @@ class GroupMembership:
 
     async def heartbeat(self) -> None:
         """Tell all brokers, now. What fails is tried again with the next heartbeat."""
-        await asyncio.gather(*[self._greet(address) for address in self._known()])
+        await asyncio.gather(*[self._greet(address) for address in self._known_addresses()])
 
     def opened(self, address: str) -> None:
         """A connection is new: what was told before counts no more."""
@@ -88,12 +88,12 @@ class GroupMembership:
 
     def greet(self, addresses: Iterable[str]) -> None:
         """Tell those among these addresses that are to know, soon."""
-        known = self._known()
+        known = self._known_addresses()
         for address in addresses:
             if address in known and address not in self._connecting:
                 self._spawn(self._greet(address))
 
-    def _known(self) -> list[str]:
+    def _known_addresses(self) -> list[str]:
         if not (self._producers or self._consumers):
             return []
         return self._addresses(slaves=bool(self._consumers))

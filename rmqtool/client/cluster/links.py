@@ -69,7 +69,7 @@ class Links:
         dialing = self._dialing.get(address)
         if dialing is None:
             dialing = self._dialing[address] = asyncio.create_task(self._dial(address))
-            dialing.add_done_callback(lambda task: self._dialed(address, task))
+            dialing.add_done_callback(lambda task: self._end_dial(address, task))
         return await shared(dialing, address)
 
     async def call(self, address: str, request: Command, timeout: float) -> Command:
@@ -125,7 +125,7 @@ class Links:
             timeout=self._timeout,
         )  # fmt: skip
 
-    def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
+    def _end_dial(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._dialing.pop(address, None)
         if not task.cancelled() and task.exception() is None:
             self._open[address] = task.result()

@@ -145,7 +145,7 @@ class OrderlyProcessing:
         """There are messages to consume."""
         if process not in self._chains and not self._stopping:
             chain = self._chains[process] = asyncio.create_task(self._chain(process))
-            chain.add_done_callback(lambda _: self._ended(process))
+            chain.add_done_callback(lambda _: self._end_chain(process))
 
     async def leave(self, process: ProcessQueue, wait: float) -> bool:
         """Begin no call more for a queue; whether the one that runs has ended within ``wait`` seconds."""
@@ -166,7 +166,7 @@ class OrderlyProcessing:
         calling = self._calling.get(process)
         return calling is not None and calling.locked()
 
-    def _ended(self, process: ProcessQueue) -> None:
+    def _end_chain(self, process: ProcessQueue) -> None:
         chain = self._chains.pop(process)
         self._calling.pop(process, None)
         if chain.cancelled():

@@ -170,18 +170,20 @@ class Puller:
         # a broker looks at what it holds every five seconds
         timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
         with self.cluster.answers_of(address):
-            pulled = await self._pulled(queue, offset, request, address, timeout)
+            pulled = await self._pull_at(queue, offset, request, address, timeout)
             if pulled.messages or pulled.next_offset == offset or pulled.reset:
                 return pulled
             # no record proves that messages are gone, or that none of them is wanted: it is said twice, or it is not so
-            again = await self._pulled(queue, offset, request, address, timeout)
+            again = await self._pull_at(queue, offset, request, address, timeout)
             if again.messages or again.next_offset == offset:
                 return again
             if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
                 raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
             return min(pulled, again, key=lambda one: one.next_offset)
 
-    async def _pulled(self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float) -> Pulled:
+    async def _pull_at(
+        self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float
+    ) -> Pulled:
         response = await self.cluster.call(address, request, timeout)
         if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
             raise BrokerError(response, address)

@@ -134,9 +134,9 @@ class Requests:
         topic = record.topic.decode("utf-8", "replace")
         queue = MessageQueue(topic, header.broker_name or "", record.queue_id)
         message = as_sent(Received(queue, record), self.cluster.options.namespace)
-        return self._consumed(request, message)
+        return self._consume(request, message)
 
-    async def _consumed(self, request: Command, message: Received) -> Command:
+    async def _consume(self, request: Command, message: Received) -> Command:
         begin = time.monotonic_ns()
         said = await self.calls.call([message])
         return _answer(

@@ -181,13 +181,13 @@ class Replay:
         return await self._finish(begun, steps, queues, sent)
 
     async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
-        found = {origin: await self._aimed(origin) for origin in dict.fromkeys(step.origin for step in steps)}
+        found = {origin: await self._find_target(origin) for origin in dict.fromkeys(step.origin for step in steps)}
         new = {origin: queue for origin, queue in found.items() if origin not in self._journal.targets}
         if new:
             self._journal.aim(new)
         return found
 
-    async def _aimed(self, origin: Origin) -> MessageQueue:
+    async def _find_target(self, origin: Origin) -> MessageQueue:
         with _no_way_on():
             return await self.target(origin)
 
@@ -279,14 +279,14 @@ class Replay:
         return steps[at : at + count]
 
     async def _send_part(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
-        messages = [self._marked(step, queue) for step in steps]
+        messages = [self._mark(step, queue) for step in steps]
         try:
             if len(messages) == 1:
                 results = [await self._producer.send(messages[0], queue=queue)]
             else:
                 results = await self._producer.send_batch(messages, queue=queue)
         except NotSent as err:
-            self._stored(steps, err.sent, sent)
+            self._note_stored(steps, err.sent, sent)
             left = steps[len(err.sent) :]
             if err.code not in _ILLEGAL or err.maybe_stored:
                 raise
@@ -294,7 +294,7 @@ class Replay:
         except ValueError as err:
             await self._one_by_one(queue, steps, sent, str(err))
         else:
-            self._stored(steps, results, sent)
+            self._note_stored(steps, results, sent)
 
     async def _one_by_one(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent, reason: str) -> None:
         """Of messages that were refused together, find those that are taken alone."""
@@ -304,12 +304,12 @@ class Replay:
         for step in steps:
             await self._send_part(queue, [step], sent)
 
-    def _stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
+    def _note_stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
         for step, result in zip(steps, results, strict=False):
             sent.arrived[step.place] = result.queue
             self._next[result.queue] = max(self._next.get(result.queue, 0), result.queue_offset + 1)
 
-    def _marked(self, step: Step, queue: MessageQueue) -> Message:
+    def _mark(self, step: Step, queue: MessageQueue) -> Message:
         marks = {ORIGIN: f"{self._options.name}:{step.place}", REPLAY: f"{self._journal.run}:{step.place}"}
         return replace(step.message, topic=queue.topic, properties={**step.message.properties, **marks})
 

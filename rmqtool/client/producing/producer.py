@@ -244,7 +244,7 @@ class Producer(Member):
         outgoing = self._outgoing(message)
         try:
             route = await self._route(outgoing.topic)
-            chosen = queue or self._chosen(route, select, None)
+            chosen = queue or self._choose(route, select, None)
             address = self.cluster.address(chosen.broker_name)
             sending = self._hooks.before(outgoing, chosen, address)
             await self.cluster.oneway(address, self._packer.request(outgoing, chosen))
@@ -291,7 +291,7 @@ class Producer(Member):
         topic = without_namespace(self._namespace, queues[0].topic)
         return tuple(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues)
 
-    def _chosen(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
+    def _choose(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
         if select is not None:
             return select(self._known_as(route.writable))
         return self._known_as([self._choice.queue(route, last_broker)])[0]
@@ -322,7 +322,7 @@ class Producer(Member):
             begin = clock()
             try:
                 route = await self._route(topic)
-                chosen = queue or self._chosen(route, select, last)
+                chosen = queue or self._choose(route, select, last)
             except (ClientError, RemotingError) as err:
                 error = err
                 break

@@ -80,7 +80,7 @@ class Replies:
     def __init__(self, cluster: Cluster) -> None:
         self._client_id = cluster.client_id
         self._waiting: dict[str, asyncio.Future[Replied]] = {}
-        cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._handed)
+        cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take_reply)
 
     def asking(self, message: Message, timeout: float) -> "tuple[Message, asyncio.Future[Replied]]":
         """A message as a request of this client, and what will hold the answer; the caller calls :meth:`done`."""
@@ -94,7 +94,7 @@ class Replies:
         """Nobody waits for an answer to this request any more."""
         self._waiting.pop(request.properties[CORRELATION], None)
 
-    def _handed(self, connection: Connection, request: Command) -> Command:
+    def _take_reply(self, connection: Connection, request: Command) -> Command:
         """A broker hands over an answer. One that nobody waits for any more is taken too, as in Java."""
         try:
             header = from_fields(Reply, request.fields)

@@ -139,13 +139,13 @@ class RouteTable:
 
     def closed(self, connection: object) -> list[Address]:
         """A connection has ended: the brokers that have registered over it go, and are returned."""
-        return self._gone(self.brokers.over(connection))
+        return self._forget_lost(self.brokers.over(connection))
 
     def expire(self, now: int) -> list[Address]:
         """Brokers that were not heard of for too long go, and are returned."""
-        return self._gone(self.brokers.expired(now))
+        return self._forget_lost(self.brokers.expired(now))
 
-    def _gone(self, addresses: Collection[Address]) -> list[Address]:
+    def _forget_lost(self, addresses: Collection[Address]) -> list[Address]:
         for at in addresses:
             name = self.brokers.name_at(at)
             if name is None:

@@ -50,7 +50,7 @@ class OrderedPops:
         if info is None or not info.offset_list or (info.attempt_id is not None and info.attempt_id == attempt):
             return False
         now = self._clock()
-        return any(now < time for time in self._hidden(info, invisible_time))
+        return any(now < time for time in self._invisible_until(info, invisible_time))
 
     def pop(
         self,
@@ -139,9 +139,9 @@ class OrderedPops:
 
     def _note(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
         """When the queue is free again if nothing is acked."""
-        self._free_at[topic, group, queue_id] = max(self._hidden(info, 0), default=0)
+        self._free_at[topic, group, queue_id] = max(self._invisible_until(info, 0), default=0)
 
-    def _hidden(self, info: OrderInfo, invisible_time: int) -> list[int]:
+    def _invisible_until(self, info: OrderInfo, invisible_time: int) -> list[int]:
         """Until when each message is invisible that is not acked."""
         invisible = info.invisible_time if info.invisible_time and info.invisible_time > 0 else invisible_time
         later = info.next_visible or {}

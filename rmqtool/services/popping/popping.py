@@ -210,9 +210,9 @@ class Popping:
         if topic == request.topic or self.settings.actual_topic:
             popped.messages += result.messages
         else:
-            popped.messages += (self._renamed(data, request, offset, popped) for data in result.messages)
+            popped.messages += (self._rename(data, request, offset, popped) for data in result.messages)
 
-    def _renamed(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
+    def _rename(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
         """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):

@@ -127,7 +127,7 @@ class TimerService:
             Refused: the timer's files are damaged.
         """
         done = Delivered() if done is None else done
-        opened = self._opened(now)
+        opened = self._open_timer(now)
         if opened is None:
             return done
         now += self._ahead
@@ -147,7 +147,7 @@ class TimerService:
             done.stuck.append(LEVEL)
         return done
 
-    def _opened(self, now: int) -> LiveTimer | None:
+    def _open_timer(self, now: int) -> LiveTimer | None:
         """The files, as soon as there are any, or a message for them."""
         if self._timer is None:
             if self._seen == self.store.live.end:
@@ -240,7 +240,7 @@ class TimerService:
             properties[timer.ROLL_TIMES] = str((times or 0) + 1)
             topic, queue_id = timer.TOPIC, timer.QUEUE_ID
         elif message.mark is not None:
-            self._counted(waiting, taken)
+            self._count_down(waiting, taken)
             return  # it has come too late
         elif (named := self._named_time(message)) is not None and named > now + _JITTER * self.precision:
             properties[timer.OUT_MS] = str((named + self._ahead) // self.precision * self.precision)
@@ -250,7 +250,7 @@ class TimerService:
             reason = f"its {REAL_TOPIC} is {timer.TOPIC}: it would come back for ever"
         if reason is None:
             reason = self.store.append(copy_of(message.record, topic, queue_id, properties)).reason
-        self._counted(waiting, taken)
+        self._count_down(waiting, taken)
         if reason:
             done.discarded += 1
             self.warn(
@@ -274,7 +274,7 @@ class TimerService:
             return None
         return java_int(properties.get(timer.DELIVER_MS, ""), 64)
 
-    def _counted(self, properties: dict[str, str], taken: int) -> None:
+    def _count_down(self, properties: dict[str, str], taken: int) -> None:
         """A message waits no more."""
         assert self._counts is not None
         self._counts.add(properties, -1, taken)

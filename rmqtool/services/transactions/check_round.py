@@ -224,27 +224,27 @@ class Round:
         if not too_many:
             properties[CHECK_TIMES] = str(checks + 1)
         if too_many or self._now() - record.born_timestamp > rules.reserved:
-            return self._settled(message) or self._give_up(message)
+            return self._is_settled(message) or self._give_up(message)
         if record.store_timestamp >= start:
             return False
         age, immunity = self._now() - record.born_timestamp, rules.timeout
         if IMMUNITY in properties:
             immunity = self._service.immunity(properties[IMMUNITY])
-            if age < immunity and (self._settled(message) or self._immune(message)):
+            if age < immunity and (self._is_settled(message) or self._immune(message)):
                 return True
         elif 0 <= age < immunity:
             return False
         while True:
             born = self._ops.last_born
             if (born is None and age > immunity) or (born is not None and born - start > rules.timeout) or age <= -1:
-                return self._settled(message) or self._ask(message, decide)
+                return self._is_settled(message) or self._ask(message, decide)
             if not self._ops.read() and age <= immunity:
                 return False
             if message.entry.queue_offset in self._ops.ended:
                 self._ops.leave(message.entry.queue_offset)
                 return True
 
-    def _settled(self, message: QueueMessage) -> bool:
+    def _is_settled(self, message: QueueMessage) -> bool:
         """Whether there is nothing to do for a half message: it is an older copy, or its transaction has ended."""
         copies = self._service.copies(self._queue_id)
         if copies.newer(message) is not None or copies.has_ended(message):
@@ -256,7 +256,7 @@ class Round:
 
     def _give_up(self, message: QueueMessage) -> bool:
         self._service.state.ensure_topic(GIVEN_UP)
-        if self._stored(copy_of(message.record, GIVEN_UP, 0, message.properties, was_stored=True), message) is None:
+        if self._store_copy(copy_of(message.record, GIVEN_UP, 0, message.properties, was_stored=True), message) is None:
             return False
         self._done.givenUp += 1
         return True
@@ -269,14 +269,14 @@ class Round:
         if first in self._ops.ended:
             self._ops.leave(first)
             return True
-        copy = self._stored(self._renewed(message), message)
+        copy = self._store_copy(self._renew(message), message)
         if copy is None:
             return False
         self._service.copies(self._queue_id).renewed(message, copy)
         self._done.immune += 1
         return True
 
-    def _renewed(self, message: QueueMessage) -> Message:
+    def _renew(self, message: QueueMessage) -> Message:
         return copy_of(
             message.record,
             HALF,
@@ -287,7 +287,7 @@ class Round:
             was_stored=True,
         )
 
-    def _stored(self, copy: Message, message: QueueMessage) -> PutResult | None:
+    def _store_copy(self, copy: Message, message: QueueMessage) -> PutResult | None:
         result = self._store.append(copy)
         if not result.ok:
             self._service.warn(
@@ -301,7 +301,7 @@ class Round:
         begin = getattr(decide, "begin", None)
         if begin is not None:
             begin()
-        result = self._stored(self._renewed(message), message)
+        result = self._store_copy(self._renew(message), message)
         if result is None:
             return False
         self._service.copies(self._queue_id).renewed(message, result)

@@ -247,7 +247,7 @@ def _times(values: tuple[int | None, ...], now: int, count: int) -> Column:
     return _column((now if value is None else value for value in values), count)
 
 
-def _numbered(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -> Column:
+def _number(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -> Column:
     return _column(map(numbers.__getitem__, values), count)
 
 
@@ -301,9 +301,9 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
         (ids, flags, sys_flags, times, prepared),
         (_times(born, now, count), _times(stored, now, count)),
         (
-            _numbered(names, topics, count),
-            _numbered(born_hosts, hosts, count),
-            _numbered(store_hosts, hosts, count),
+            _number(names, topics, count),
+            _number(born_hosts, hosts, count),
+            _number(store_hosts, hosts, count),
         ),
         (body, _column(map(len, bodies), count)),
         (packed, _column(map(len, properties), count)),
@@ -331,9 +331,9 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
         return None
     body = b"".join(bodies)
     places = (
-        _numbered(names, topics, count),
-        _numbered(born_hosts, host_names, count),
-        _numbered(tuple(host or rules.store_host for host in store_hosts), host_names, count),
+        _number(names, topics, count),
+        _number(born_hosts, host_names, count),
+        _number(tuple(host or rules.store_host for host in store_hosts), host_names, count),
     )
     if SCHEDULE in topics or timer.TOPIC in topics:
         return None

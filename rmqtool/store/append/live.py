@@ -271,7 +271,7 @@ class LiveStore:
         Raises:
             NoRoom: the disk is full; nothing was appended, and it may be tried again.
         """
-        return self._appended(lambda: [self.appender.put(message)], spare=spare)[0]
+        return self._append(lambda: [self.appender.put(message)], spare=spare)[0]
 
     def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch, all or none.
@@ -279,7 +279,7 @@ class LiveStore:
         Raises:
             Illegal: one of them is not taken.
         """
-        return self._appended(lambda: self.appender.put_batch(messages))
+        return self._append(lambda: self.appender.put_batch(messages))
 
     def append_encoded(self, batch: Message) -> EncodedResult:
         """Append a batch whose body holds its messages as clients send them, all or none; the fastest way.
@@ -287,13 +287,13 @@ class LiveStore:
         Raises:
             Illegal: it is not taken.
         """
-        return self._appended(lambda: self.appender.put_encoded(batch))
+        return self._append(lambda: self.appender.put_encoded(batch))
 
     def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of any queues, each by itself, in order; much faster than one by one."""
-        return self._appended(lambda: self.appender.put_many(messages))
+        return self._append(lambda: self.appender.put_many(messages))
 
-    def _appended(self, put: Callable[[], T], *, spare: bool = False) -> T:
+    def _append(self, put: Callable[[], T], *, spare: bool = False) -> T:
         if self._broken or not self._lock.held:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
@@ -362,14 +362,14 @@ class LiveStore:
     def dispatch(self) -> int:
         """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
         try:
-            count = self._wait() + self._dispatched()
+            count = self._wait() + self._dispatch()
         except BaseException as err:
             self._fail(err)
             raise
         self._short = None
         return count
 
-    def _dispatched(self) -> int:
+    def _dispatch(self) -> int:
         try:
             return self._reput.dispatch(self.end)
         except BaseException as err:

@@ -299,7 +299,7 @@ class LiveIndex(IndexBuilder):
 
     def sync(self) -> int:
         """Make all of it durable; returns the end time of the last full file, 0 without one."""
-        for file in self._changed():
+        for file in self._take_changed():
             if file.map is not None:
                 file.map.flush()
             if file.path is not None:
@@ -309,7 +309,7 @@ class LiveIndex(IndexBuilder):
 
     def take(self) -> list[str]:
         """Paths of what :meth:`sync` would make durable, for whoever does it."""
-        paths = [file.path for file in self._changed() if file.path is not None]
+        paths = [file.path for file in self._take_changed() if file.path is not None]
         self._synced = len(self.files) - 1
         return paths
 
@@ -318,7 +318,7 @@ class LiveIndex(IndexBuilder):
         """End time of the last full file, 0 without one."""
         return max((file.end_timestamp for file in self.files if file.full), default=0)
 
-    def _changed(self) -> list[IndexFile]:
+    def _take_changed(self) -> list[IndexFile]:
         changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
         for file in changed:
             file.write_header()

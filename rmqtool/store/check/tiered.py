@@ -94,10 +94,10 @@ class _Check:
 
     def _queue(self, path: str) -> None:
         """Every entry of a queue leads to its message."""
-        logs = Segments(self._sorted(path, COMMIT_LOG), [])
+        logs = Segments(self._sort(path, COMMIT_LOG), [])
         broker_and_topic, _slash, queue_id = path.rpartition("/")
         topic = broker_and_topic.partition("/")[2].encode("utf-8", "surrogateescape")
-        for file in self._sorted(path, CONSUME_QUEUE):
+        for file in self._sort(path, CONSUME_QUEUE):
             for at in range(0, file.size - CQ_ENTRY.size + 1, _AT_ONCE * CQ_ENTRY.size):
                 data = file.read(at, _AT_ONCE * CQ_ENTRY.size)
                 for start in range(0, len(data) - CQ_ENTRY.size + 1, CQ_ENTRY.size):
@@ -116,7 +116,7 @@ class _Check:
         for log in logs:
             log.release()
 
-    def _sorted(self, path: str, kind: int) -> list[Segment]:
+    def _sort(self, path: str, kind: int) -> list[Segment]:
         keys = sorted(key for key in self.files.segments if key[:2] == (path, kind))
         return [self.files.segments[key] for key in keys]
 

@@ -94,14 +94,14 @@ def config_place(layout: StoreLayout, name: str) -> str | None:
     forms, file = rocksdb_forms(layout), exists(layout.path("config", name))
     has_table = table.place in forms and ("consumequeue" in forms or not file)
     if V2 in forms:
-        other = _written(layout, name, table.place if has_table else None)
+        other = _mtime(layout, name, table.place if has_table else None)
         version = layout.conf.text("configManagerVersion")
-        if version == "v2" or (version is None and other <= _written(layout, name, V2)):
+        if version == "v2" or (version is None and other <= _mtime(layout, name, V2)):
             return V2
     return table.place if has_table else None
 
 
-def _written(layout: StoreLayout, name: str, place: str | None) -> int:
+def _mtime(layout: StoreLayout, name: str, place: str | None) -> int:
     """When the newest file of a database, or the file of that name, was last written; ns since the epoch."""
     entries = layout.entries(place) if place is not None else layout.entries("config")
     return max((entry.mtime_ns for entry in entries if place is not None or entry.name == name), default=0)

@@ -59,17 +59,17 @@ def holder(root: str) -> int | None:
     except FileNotFoundError:
         return None
     except BlockingIOError:
-        return _listed(path)  # a writer of ours that lets nobody open it at the moment
+        return _find_owner(path)  # a writer of ours that lets nobody open it at the moment
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
-        pid = _asked(fd, _LOCK)
+        pid = _find_locker(fd, _LOCK)
         if pid is None or pid > 0:
             return pid
         from rmqtool.store.disk.openers import openers
 
         # the lock that tells is lost when its process closes another descriptor of the file
-        return _asked(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
+        return _find_locker(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
     except OSError as err:
         # a file system without locks cannot be asked; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -79,14 +79,14 @@ def holder(root: str) -> int | None:
         os.close(fd)
 
 
-def _asked(fd: int, byte: int) -> int | None:
+def _find_locker(fd: int, byte: int) -> int | None:
     """Who has locked a byte: a process id, 0 where that is not known; None for nobody."""
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
-def _listed(path: str) -> int:
+def _find_owner(path: str) -> int:
     """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
     found = os.stat(path)
     name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
@@ -125,13 +125,13 @@ class StoreLock:
         import random  # only writers need it
 
         give_up = time.monotonic() + _TRANSIENT
-        while not self._taken():
+        while not self._try_take():
             if time.monotonic() > give_up:
                 raise Refused(f"{self.path}: {self._somebody()} has it open: is a broker starting? Stop it first")
             time.sleep(random.uniform(_PAUSE / 2, 2 * _PAUSE))  # two of ours that meet must not go on meeting
         return self
 
-    def _taken(self) -> bool:
+    def _try_take(self) -> bool:
         """Take it; False if somebody else has the file open, and not locked.
 
         The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
@@ -141,7 +141,7 @@ class StoreLock:
 
         self._refuse_if_held()
         try:
-            fd = _opened(self.path)
+            fd = _open(self.path)
         except BlockingIOError:
             return False
         except OSError as err:
@@ -187,7 +187,7 @@ class StoreLock:
                     raise
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCK)  # a kernel that knows no other
         except (BlockingIOError, PermissionError):
-            self._refuse(_asked(fd, _LOCK) or _asked(fd, _WHO))
+            self._refuse(_find_locker(fd, _LOCK) or _find_locker(fd, _WHO))
         except OSError as err:
             raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
         try:
@@ -224,11 +224,11 @@ class StoreLock:
                 to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
         """
         if self._fd is not None and self._disturbed is None:
-            self._disturbed = self._seen(self._fd)
+            self._disturbed = self._find_disturbance(self._fd)
         if self._disturbed is not None:
             raise Disturbed(f"{self.path}: {self._disturbed}")
 
-    def _seen(self, fd: int) -> str | None:
+    def _find_disturbance(self, fd: int) -> str | None:
         """What disturbs us, in words."""
         from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT
 
@@ -236,18 +236,18 @@ class StoreLock:
             replaced = _key(os.stat(self.path)) != _key(os.fstat(fd))
         except OSError:
             replaced = True
-        happened = self._happened()
+        happened = self._take_events()
         if replaced or happened & GONE:
             return "was moved, removed or replaced while we held it"
         if happened & OPENED or self._watch is None or not self._watch.works:
             if not self._is_alone(fd, _TRANSIENT):
                 return f"{self._somebody()} has opened it: a broker is starting"
-            happened |= self._happened()
+            happened |= self._take_events()
         if happened & WRITER_LEFT:
             return "another process has opened and closed it: a broker was started"
         return None
 
-    def _happened(self) -> int:
+    def _take_events(self) -> int:
         return self._watch.happened() if self._watch is not None else 0
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
@@ -290,7 +290,7 @@ class StoreLock:
                 self._disturbed = f"{self._somebody()} has it open: is a broker starting?"
             self.check()
             yield
-            if configs and (writer_waits(fd) or self._happened() & OPENED) and take(fd) is not Lease.TAKEN:
+            if configs and (writer_waits(fd) or self._take_events() & OPENED) and take(fd) is not Lease.TAKEN:
                 raise Disturbed(
                     f"{self.path}: it is done, but a broker was started meanwhile. It may have read the config files "
                     "before, and will write them back: stop it, look, and do it again"
@@ -342,7 +342,7 @@ def _key(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         return os.open(path, flags)

@@ -184,12 +184,12 @@ class RecordBatch(NamedTuple):
 
     def by_queue(self) -> list[Column]:
         """Rows that get a consume-queue entry, grouped by topic and queue id, ascending in each group."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
 
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
         """(one of its rows, what its rows put) for each queue, in the groups of :meth:`by_queue`."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
@@ -257,7 +257,7 @@ def _is_steady(physical_offset: Column, queue_offset: Column) -> bool:
     return bool(grow.all() and (queue_offset[1:] - queue_offset[:-1] == 1).all())
 
 
-def _grouped(batch: RecordBatch) -> QueueRows:
+def _group(batch: RecordBatch) -> QueueRows:
     rows = np.flatnonzero(batch.queued)
     topics, ids = batch.topic[rows], batch.queue_id[rows]
     order = np.lexsort((ids, topics))

@@ -161,13 +161,13 @@ class _Reader:
         """The block [start, stop), from its first record that says its own position on."""
         builder, walker = self._tools()
         begin = walker.seek(start, min(stop, start + _SEARCHED), self._base)
-        return self._found(builder, walker, begin, stop)
+        return self._find(builder, walker, begin, stop)
 
     def found(self, start: int, stop: int) -> _Found:
         """The records from ``start`` on that begin before ``stop``, to the first place that is none."""
-        return self._found(*self._tools(), start, stop)
+        return self._find(*self._tools(), start, stop)
 
-    def _found(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
+    def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
         batches: list[RecordBatch] = []
         survey = builder.survey(walker, start, self._limit, stop)
         while True:
@@ -226,7 +226,7 @@ class _File:
                 capacity=min(spaced(records), BATCH_RECORDS),
                 code=code,
             )
-            edges = list(_edges(at, limit, size, _written(view, at, limit)))
+            edges = list(_edges(at, limit, size, _guess_end(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
     def submit(self, pool: ThreadPoolExecutor, count: int) -> int:
@@ -354,7 +354,7 @@ def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
         step = min(2 * step, size)
 
 
-def _written(view: memoryview, at: int, limit: int) -> int:
+def _guess_end(view: memoryview, at: int, limit: int) -> int:
     """About where what is written ends: zeros follow it. It only tells into which blocks to cut."""
     while limit - at > _LEAST_SHARE:
         middle = (at + limit) // 2

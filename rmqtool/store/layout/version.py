@@ -54,10 +54,10 @@ def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
     for place in _DATABASES_OF_5_4:
         if place in forms:
             return V5_5, f"{place} is a RocksDB database of 5.4 or later"
-    point = checkpoint.parse(_seen(layout.path("checkpoint")))
+    point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
     if point.logics_physical_offset:
         return V5_5, "the checkpoint has a field of 5.4 or later"
-    if _seen(layout.path("abort"), 1 << 16):
+    if _read_if_readable(layout.path("abort"), 1 << 16):
         return V5_3, "the abort file holds a process id"
     for place in forms:
         return V5_3, f"{place} is a RocksDB database"
@@ -68,7 +68,7 @@ def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
         return V5_3, "the log begins with a V2 record"
     if point.master_flushed_offset or point.confirm_phy_offset:
         return V5_3, "the checkpoint has fields of 5.x"
-    if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
+    if b'"stateVersion"' in _read_if_readable(layout.path("config", "topics.json")):
         return V5_3, "topics.json has a stateVersion"
     return V4_9, "it has nothing of 5.x"
 
@@ -94,7 +94,7 @@ def first_version(layout: StoreLayout) -> int:
     return 1
 
 
-def _seen(path: str, limit: int = 64 << 20) -> bytes:
+def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
     """A small file's bytes; one that cannot be read shows nothing."""
     try:
         return read_small(path, limit) or b""

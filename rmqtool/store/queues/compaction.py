@@ -108,13 +108,17 @@ class CompactionQueue:
         """
         if not (self._layout.is_folder(self.log_path) and self._layout.is_folder(self.path)):
             return None
-        files = [(file.path, file.size) for segments in (self.log, self.queue) for file in _loaded(segments)]
+        files = [
+            (file.path, file.size) for segments in (self.log, self.queue) for file in _without_empty_last(segments)
+        ]
         strange = [(path, length) for path, length in self.strange if length or not self._is_last(path)]
         if not all(self.fits(*file) for file in (*files, *strange)):
             return None
         if strange:
             return strange[0][0], "a broker makes a number of its name, which it is not"
-        log, queue = ({file.base: file.path for file in _loaded(segments)} for segments in (self.log, self.queue))
+        log, queue = (
+            {file.base: file.path for file in _without_empty_last(segments)} for segments in (self.log, self.queue)
+        )
         if (end := self.log_end) > 0:  # it cuts the log there before it compares the names
             log = {base: path for base, path in log.items() if base <= end}
         if odd := log.keys() ^ queue.keys():
@@ -143,7 +147,7 @@ class CompactionQueue:
 
         Where that file has no unit, the log is not cut at all (TopicPartitionLog.recover).
         """
-        files = _loaded(self.queue)
+        files = _without_empty_last(self.queue)
         if files and (count := self.count(files[-1])):
             last = self._unit(files[-1], count - 1)
             return last.physical_offset + last.size
@@ -234,7 +238,7 @@ class CompactionQueue:
         return found
 
 
-def _loaded(segments: Segments) -> list[Segment]:
+def _without_empty_last(segments: Segments) -> list[Segment]:
     """Files without a last one that is empty: a broker deletes that."""
     files = segments.files
     return files[:-1] if files and not files[-1].size else files

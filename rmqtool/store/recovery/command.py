@@ -47,7 +47,7 @@ def examine(layout: StoreLayout) -> Examined:
         Refused: the store has a form that no command of ours writes.
         UnreadableStore: a file cannot be read.
     """
-    report, recovery = _planned(layout, _recovering(), None)
+    report, recovery = _plan_in(layout, _recovering(), None)
     return Examined(report, recovery.inputs, recovery.found_ends)
 
 
@@ -84,7 +84,7 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
 
 
 def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
-    return _beside(layout, _planned(layout, run, backup)[0], said)
+    return _beside(layout, _plan_in(layout, run, backup)[0], said)
 
 
 def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
@@ -92,7 +92,7 @@ def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> Rec
     return replace(beside_tier(layout, report, said), unfit=unfit(layout))
 
 
-def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
+def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
     with planning(layout.root) as change:
         recovery = run(layout, change.staging)
         actions = _prepare(recovery, change)

@@ -128,7 +128,7 @@ class _Run:
         found_ends = {key: queue.max_offset for key, queue in queues.items()}
         known = self._max_dispatched()
         self._check_single_file(known)
-        verdict = self._judged(judge, known)
+        verdict = self._judge_log(judge, known)
         early = self._without_deliver_time()
         redispatches = inputs.rules.redispatches(cut=known >= verdict.end)
         finished = None
@@ -188,7 +188,7 @@ class _Run:
             "keeps every intact message"
         )
 
-    def _judged(self, judge: Judge, known: int) -> LogVerdict:
+    def _judge_log(self, judge: Judge, known: int) -> LogVerdict:
         """The end of the log; queues that know more are cut there, and without a log all are deleted."""
         loaded = self._loaded
         if not loaded.files:

@@ -41,7 +41,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
     if not files.present or not recovery.verdict.files:
         return
     whole = recovery.inputs.whole and recovery.inputs.rules.release.has_timer
-    if refused := _refused(recovery, files):
+    if refused := _find_refused(recovery, files):
         foreign = [path for path, _why in refused if path in files.log.foreign and can_go(path)]
         if whole and len(foreign) == len(refused):
             for path in foreign:
@@ -66,7 +66,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
         start.run()
 
 
-def _refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
+def _find_refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
     """(path, why) of files on which a broker does not start."""
     rules = recovery.inputs.rules
     if not rules.release.has_timer:

@@ -113,7 +113,7 @@ class _LogCheck:
         readahead = Readahead()
         try:
             while True:
-                view, limit = self._opened(file)
+                view, limit = self._open(file)
                 if dispatched_from is None:
                     end, last = checked(view, 0, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
@@ -154,7 +154,7 @@ class _LogCheck:
             passed_over=self._passed_over,
         )
 
-    def _opened(self, file: Segment) -> tuple[memoryview, int]:
+    def _open(self, file: Segment) -> tuple[memoryview, int]:
         """A file's bytes, and how far a broker can read records in it."""
         view = file.view()
         if file.base not in self._readable:
@@ -166,7 +166,7 @@ class _LogCheck:
         if number + 1 >= len(self._files):
             return None
         try:
-            return self._opened(self._files[number + 1])
+            return self._open(self._files[number + 1])
         except UnreadableStore:
             return None
 

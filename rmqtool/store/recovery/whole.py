@@ -108,7 +108,7 @@ class _Making:
         if self._verdict.files and self._wanted:
             for key, queue in self._dispatcher.queues.items():
                 if key in self._damaged or not inputs.quick:
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             if inputs.indexed and not inputs.quick:
                 found = WholeIndex(index, self._verdict.min_offset)
             self._compare(found)
@@ -219,13 +219,13 @@ class _Making:
                 queue = self._staged.open(topic, queue_id)
                 if queue is not None:
                     self._dispatcher.queues[key] = queue
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             self._queues.setdefault(key, None)
         if self._queues[key] is None and self._staged.is_deleted(topic):
             self._deleted[topic] += messages
         return self._queues[key]
 
-    def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
+    def _open_queue(self, key: QueueKey, queue: Any) -> WholeQueue:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
@@ -314,7 +314,7 @@ class _Tags:
         def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
                 extended.append(Extension.of(self._inputs.layout, topic, queue_id))
-            found = _resolved(extended[0], has)
+            found = _resolve_extension(extended[0], has)
             equal: Column = found["tags_code"] == units["tags_code"]
             if times_of_level is not None and not equal.all():
                 equal |= times_of_level.same(found, units, times)
@@ -323,7 +323,7 @@ class _Tags:
         return same
 
 
-def _resolved(extension: Extension, has: Units) -> Units:
+def _resolve_extension(extension: Extension, has: Units) -> Units:
     """Entries with the tags code of its unit in the place of an address in a queue's extension."""
     found = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):

@@ -92,7 +92,7 @@ def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segmen
         empty.append(files.pop())
     while files and not files[0].size:
         empty.append(files.pop(0))
-    fitted = [_fitted(file, log.file_size, stage, last=file is files[-1]) for file in files]
+    fitted = [_fit(file, log.file_size, stage, last=file is files[-1]) for file in files]
     right = {file.path for file in fitted if file.size == log.file_size}
     right |= {file.path for file in empty} | foreign
     return FittedLog(
@@ -104,7 +104,7 @@ def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segmen
     )
 
 
-def _fitted(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
+def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
     if file.size == wanted or (file.size > wanted and _holds_message(file, wanted)):
         return file
     blank_at = None if last or file.size > wanted else _end_of_records(file)

@@ -91,7 +91,7 @@ class ReleaseRules:
         Raises:
             Refused: the store has a form that these rules would do harm to.
         """
-        if (reason := self._unsupported()) is not None:
+        if (reason := self._why_unsupported()) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
 
@@ -99,7 +99,7 @@ class ReleaseRules:
         """Why the broker would not load the store because of the logs of compacted topics."""
         return []
 
-    def _unsupported(self) -> str | None:
+    def _why_unsupported(self) -> str | None:
         return unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:

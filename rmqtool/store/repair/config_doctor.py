@@ -204,12 +204,12 @@ class ConfigDoctor:
             compared = topic not in strangers and topic not in evidence.other
             for queue_id in queues if compared else ():
                 limits = evidence.range_of(topic, int(queue_id))
-                changes += _clamped(queues, queue_id, limits, f"{key} queue {queue_id}")
+                changes += _clamp(queues, queue_id, limits, f"{key} queue {queue_id}")
         light = value.get("lmqOffsetTable") or {}
         for key in light:
             topic, _group = split_key(key)
             if topic in evidence.topics:
-                changes += _clamped(light, key, evidence.range_of(topic, 0), key)
+                changes += _clamp(light, key, evidence.range_of(topic, 0), key)
             else:
                 strangers.add(topic)
         for topic in sorted(strangers):
@@ -221,7 +221,7 @@ class ConfigDoctor:
         table = value.get("offsetTable") or {}
         changes: list[ConfigChange] = []
         for level in table:
-            changes += _clamped(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
+            changes += _clamp(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
         known = set(map(int, table))
         # a level has no entry before its first delivery; where that was, its copy is in the log
         missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
@@ -258,7 +258,7 @@ def _is_5(value: dict[Any, Any]) -> bool:
     return isinstance(version, dict) and "stateVersion" in version
 
 
-def _clamped(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
+def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
     """Move one offset into a queue's range. One in front of what has expired is left: consumers go on by themselves."""
     low, high = limits
     offset = int(table[key])

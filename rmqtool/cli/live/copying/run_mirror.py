@@ -106,7 +106,7 @@ class _Mirror:
         async with until_told() as told, Cluster(options) as cluster:
             # who is not reached, or does not know a topic, is told of before a store is made
             routes = [await cluster.route(topic) for topic in self._plan.topics]
-            with self._opened(release) as store:
+            with self._open_store(release) as store:
                 try:
                     await self._run(told, cluster, store)
                 finally:
@@ -119,7 +119,7 @@ class _Mirror:
             return told.exit_code
         return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
 
-    def _opened(self, release: Release | None) -> Store:
+    def _open_store(self, release: Release | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
         if os.path.lexists(path):
             store = Store(path, write=True, broker_conf=conf, release=release, mend=True, command="mirror")

@@ -241,12 +241,12 @@ class _Running:
             if len(steps) < begun.count or steps[-1].place != begun.last or steps[-1].digest != begun.digest:
                 raise CannotGoOn(f"some of what the last run was about to send is gone, up to {begun.last}")
             if self._plan.dry_run:
-                await self._planned(replay, steps)
+                await self._plan_steps(replay, steps)
             else:
                 self._count(steps, await replay.resume(begun, steps))
         while not told.is_set() and (steps := await self._next(items, _ROUND)):
             if self._plan.dry_run:
-                await self._planned(replay, steps)
+                await self._plan_steps(replay, steps)
             else:
                 self._count(steps, await replay.send(steps))
         if told.is_set():
@@ -291,7 +291,7 @@ class _Running:
         if self._sending is not None and steps:
             self._sending.done = self.tally.sent if self._sending.total is None else self._source.done(steps[-1].place)
 
-    async def _planned(self, replay: Replay, steps: list[Step]) -> None:
+    async def _plan_steps(self, replay: Replay, steps: list[Step]) -> None:
         for step in steps:
             try:
                 self.tally.stored(step.origin, await replay.target(step.origin), "TO_SEND")

@@ -38,7 +38,7 @@ class AccessRequests:
             raise Failed(code, "the store is only read, and so are its accounts")
         return self._access
 
-    def _failed(self, error: OSError | RmqError, code: int) -> Failed:
+    def _failure(self, error: OSError | RmqError, code: int) -> Failed:
         """The answer to a change that was not made."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
@@ -64,7 +64,7 @@ class AccessRequests:
         try:
             await control.update(account)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _UPDATE_FAILED) from None
+            raise self._failure(err, _UPDATE_FAILED) from None
         return call.answer()
 
     @handles(C.DELETE_ACL_CONFIG)
@@ -75,7 +75,7 @@ class AccessRequests:
         try:
             found = await control.delete(key)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _DELETE_FAILED) from None
+            raise self._failure(err, _DELETE_FAILED) from None
         if not found:
             words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
             raise Failed(_DELETE_FAILED, words)
@@ -90,7 +90,7 @@ class AccessRequests:
         try:
             found = await control.set_whites(patterns, header.acl_file_full_path)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _WHITES_FAILED) from None
+            raise self._failure(err, _WHITES_FAILED) from None
         if not found:
             words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
             raise Failed(_WHITES_FAILED, words)

@@ -157,7 +157,7 @@ class IndexCheck:
         keys = position[key_row], key_hash
         self._keys_seen = self._keys_seen or len(key_row) > 0
         seen = np.zeros(len(key_row), bool)
-        wanted = _combined(*keys)
+        wanted = _combine(*keys)
         ordered: Column | None = None
         done = 0  # keys that entries were found for, one after the other as both were written
         for file in self.files:
@@ -166,7 +166,7 @@ class IndexCheck:
                 continue
             numbers, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
             offsets = entries["physical_offset"].astype(np.int64)
-            has = _combined(offsets, entries["key_hash"].astype(np.int64))
+            has = _combine(offsets, entries["key_hash"].astype(np.int64))
             if np.array_equal(has, wanted[done : done + len(has)]):
                 rows = key_row[done : done + len(has)]
                 seen[done : done + len(has)] = True
@@ -298,7 +298,7 @@ def _among(values: Column, ordered: Column) -> Column:
     return found
 
 
-def _combined(offsets: Column, hashes: Column) -> Column:
+def _combine(offsets: Column, hashes: Column) -> Column:
     """Offset and hash in one number, which sorts fast.
 
     Two pairs share one only where multiples of the constant come within 2**31 of each other: not in practice.

@@ -130,7 +130,7 @@ class Reader:
             broker=broker,
             lost=lost,
             steps=steps,
-            then=_then(situation, steps),
+            then=_next_step(situation, steps),
             causes=causes,
         )
 
@@ -214,13 +214,13 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
     starts = f"A broker starts on this store: it {checks}cuts off no intact message."
     if worst == ERROR:
-        return f"{starts} It does not repair the errors below.", _damaged(situation, errors), True
+        return f"{starts} It does not repair the errors below.", _what_is_damaged(situation, errors), True
     if worst == WARNING:
         return starts, "No intact message.", True
     return starts, "", True
 
 
-def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
+def _next_step(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
@@ -238,7 +238,7 @@ def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     return "Check again, and start the broker."
 
 
-def _damaged(situation: Situation, errors: Collection[str]) -> str:
+def _what_is_damaged(situation: Situation, errors: Collection[str]) -> str:
     if "file-gap" in situation.log_codes:
         return "The messages of the missing file, unless it is put back."
     if situation.log_codes & {"log-crc", "log-damage", "log-position", "log-blank-missing"}:

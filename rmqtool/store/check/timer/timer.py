@@ -175,9 +175,9 @@ class _Check:
             self.ctx.found.add(
                 "timer-behind", "config/timercheck", offset=16, count=behind, topic=timer.TOPIC, queueId=0
             )
-        self._lost(found, queue, point, coming)
+        self._report_lost(found, queue, point, coming)
 
-    def _lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
+    def _report_lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
         """Messages that the wheel had, whose time is to come, and that nothing leads to.
 
         One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.

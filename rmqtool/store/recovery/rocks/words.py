@@ -46,7 +46,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
         )
     if dispatcher.stuck:
         said.append(
-            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: consumers "
+            f"{_name_queues(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: "
+            "consumers "
             "wait at offsets that do not exist"
         )
     behind = [
@@ -57,7 +58,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     if behind and verdict.files:
         does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
         said.append(
-            f"{_named(behind)}: the last unit points beyond the end of the log, and the broker {does}: consumers get "
+            f"{_name_queues(behind)}: the last unit points beyond the end of the log, and the broker {does}: "
+            "consumers get "
             "nothing for it"
         )
     if unknown := _unknown_topics(inputs, dispatcher):
@@ -89,7 +91,7 @@ def _is_kept(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or is_light(topic)
 
 
-def _named(keys: list[tuple[str, int]]) -> str:
+def _name_queues(keys: list[tuple[str, int]]) -> str:
     names = ", ".join(f"topic {topic!r} queue {queue_id}" for topic, queue_id in sorted(keys)[:_NAMED])
     return names + (f" and {len(keys) - _NAMED} more" if keys[_NAMED:] else "")
 
