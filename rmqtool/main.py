@@ -98,21 +98,21 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
 
 def _run_paged(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
-    from rmqtool.cli.startup.paging import notes_below, paged
+    from rmqtool.cli.startup.paging import notes_below, through_pager
 
     with notes_below(argv):
         if not sys.stdout.isatty() and "--no-pager" not in argv:
             return _run(argv)
-        with paged(argv) as left:
+        with through_pager(argv) as left:
             return _run(left)
 
 
 def _say_stopped(argv: list[str]) -> None:
     """What was going on when Ctrl-C came, and what is left of it."""
     if "rmqtool.progress" in sys.modules:
-        from rmqtool.cli.startup.failing import stopped
+        from rmqtool.cli.startup.failing import tell_stopped
 
-        stopped(argv)
+        tell_stopped(argv)
 
 
 def _last_line(words: str) -> str:

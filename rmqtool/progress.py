@@ -50,7 +50,7 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener = before
 
 
-def heard() -> bool:
+def is_heard() -> bool:
     """Whether anybody listens."""
     return _listener is not None
 

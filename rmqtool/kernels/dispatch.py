@@ -138,7 +138,7 @@ class _Compiled:
         return found, total.value
 
 
-def chosen(code: Code | None) -> Dispatch:
+def choose_code(code: Code | None) -> Dispatch:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
@@ -199,7 +199,7 @@ class DispatchColumns:
         code: Code | None = None,
     ) -> None:
         self._capacity, self._spare = capacity, spare
-        self._code = chosen(code)
+        self._code = choose_code(code)
         self._queues: Table = np.empty((_MOST_QUEUES, _QUEUE_FIELDS), np.int64)
         self.room = self._free_room()
         self._into = Collector(

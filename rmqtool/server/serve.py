@@ -20,7 +20,7 @@ from formats.remoting.frame import Command
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
-from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
+from rmqtool.remoting.tls import PLAIN, ServerTls, unverified_context
 from rmqtool.rules.releases import V4_9, Release
 from rmqtool.services.open_store.broker_state import setting
 from rmqtool.services.open_store.store import Store
@@ -158,7 +158,7 @@ class Served:
 
         own = await stack.enter_async_context(NameServer(self._options.namesrv_listen, tls=tls))
         self.name_servers = (own.address,)
-        return tls.outgoing or (unverified() if tls.mode is TlsMode.ENFORCING else None)
+        return tls.outgoing or (unverified_context() if tls.mode is TlsMode.ENFORCING else None)
 
     async def _listen(self, stack: AsyncExitStack, conf: BrokerConf) -> None:
         """Take the broker's port, and know by which address clients reach it."""

@@ -20,7 +20,7 @@ from rmqtool.analytics.dump.names import (
 )
 from rmqtool.analytics.remote.files import Folder, local_path, prune, text
 from rmqtool.errors import Refused
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Journal:
         reason = _wrong(folder, told)
         if reason is not None:
             raise Refused(
-                f"{shown(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
+                f"{show_uri(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
                 "here, so nothing was done; remove it if OUT is whole, or dump to another directory"
             )
         return cls(told["run"], told["files"], told["remove"], told["manifest"])

@@ -14,7 +14,7 @@ from rmqtool.analytics.dump.partitions import PARTITIONS, SMALL, Key, Partitione
 from rmqtool.analytics.dump.spill import Spill, write_spill
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.views import has_views, joined, memory_of, plain
+from rmqtool.analytics.table.views import has_views, join_batches, memory_of, plain
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
@@ -169,7 +169,7 @@ class PartWriter:
         if not self._partition_by:
             self._write((), pa.Table.from_batches(batches))
             return
-        found = Partitioned(joined(batches), self._partition_by)
+        found = Partitioned(join_batches(batches), self._partition_by)
         if self._spill and (self.spills or found.small(SMALL, self._open) > _FEW):
             for key, rows, _size in found.larger(SMALL, self._open):
                 self._write(key, pa.Table.from_batches([rows]))

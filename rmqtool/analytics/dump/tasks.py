@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
-from rmqtool.analytics.dump.spill import Merge, Spill, spilled
+from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited, is_local
+from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.tally import SplitTally
@@ -146,7 +146,7 @@ def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
     folder = Folder(job.folder)
     writer = job.writer(folder, merge)
     try:
-        for batch in spilled(folder, merge):
+        for batch in read_spilled(folder, merge):
             writer.write(batch)
         return Done(SplitTally(), writer.close())
     except (RmqError, OSError) as err:
@@ -174,9 +174,9 @@ def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[
         return
     import numpy as np
 
-    from rmqtool.analytics.spark.where import selected
+    from rmqtool.analytics.spark.where import read_selected
 
-    wanted, rows = selected(Folder(job.selection), split), 0
+    wanted, rows = read_selected(Folder(job.selection), split), 0
     for batch in read:
         offsets = batch.column("physicalOffset").to_numpy()
         at = np.searchsorted(wanted, offsets)
@@ -315,13 +315,13 @@ def _collect(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.failure import failure, lost
+    from rmqtool.analytics.spark.failure import explain_lost, failure
 
     try:
-        return awaited(tasks.context, tasks.collect, tell)
+        return wait_for(tasks.context, tasks.collect, tell)
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
-        reason = lost(err) or reason
+        reason = explain_lost(err) or reason
         if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
             reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err

@@ -52,7 +52,7 @@ class UnfitColumn(ValueError):
         self.name, self.kind, self.wanted = name, kind, wanted
 
 
-def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
+def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch in :data:`SCHEMA`; columns that it lacks are null, and ``error`` says why a row is refused.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fitted, rows_of
+from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fit_columns, rows_of
 from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
@@ -154,7 +154,7 @@ class _File:
             for batch in _read(self.path, file, list(dict.fromkeys(names.values()))):
                 named = pa.RecordBatch.from_arrays([batch.column(theirs) for theirs in names.values()], list(names))
                 try:
-                    found = fitted(named)
+                    found = fit_columns(named)
                 except UnfitColumn as err:
                     theirs = names[err.name]
                     called = f"column {theirs}" if theirs == err.name else f"column {theirs}, taken as {err.name},"

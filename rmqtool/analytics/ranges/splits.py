@@ -37,9 +37,9 @@ class Split:
     def segment(self) -> Segment:
         """The file, to be read."""
         if self.uri is not None:
-            from rmqtool.analytics.remote.stores import attached
+            from rmqtool.analytics.remote.stores import attach_store
 
-            attached(self.uri)
+            attach_store(self.uri)
         return Segment(self.path, self.base, self.size, 0)
 
 

@@ -22,9 +22,9 @@ from formats.endings import Ending
 from formats.message.read import Record
 from rmqtool.analytics.remote.files import open_uri
 from rmqtool.analytics.remote.mirror import MOST, THREADS, Mirror
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, shown
+from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, show_uri
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
@@ -67,7 +67,7 @@ class Remote:
     """
 
     def __init__(self, uri: str, listing: str = "") -> None:
-        self.uri, self.listing, self.root = uri, listing, shown(uri)
+        self.uri, self.listing, self.root = uri, listing, show_uri(uri)
         self._fs, path = _open_uri(uri)
         self._path = path.rstrip("/")
 
@@ -161,7 +161,7 @@ def _open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         return open_uri(uri)
     except _ERRORS as err:
-        raise BadValue(f"{shown(uri)}: {_first_line(err)}") from err
+        raise BadValue(f"{show_uri(uri)}: {_first_line(err)}") from err
 
 
 def _call(name: str, call: Callable[[], _R]) -> _R:
@@ -173,16 +173,16 @@ def _call(name: str, call: Callable[[], _R]) -> _R:
 
 
 def _first_line(err: Exception) -> str:
-    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", cleaned(str(err)))
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", remove_secrets(str(err)))
 
 
-def attached(uri: str, listing: str = "") -> str:
+def attach_store(uri: str, listing: str = "") -> str:
     """Have a store looked for at its URI; what it has for a path.
 
     Args:
         listing: as for :class:`Remote`; whichever there is when it is empty.
     """
-    root = shown(uri)
+    root = show_uri(uri)
     place = place_of(root)
     if not isinstance(place, Remote) or place.uri != uri or (listing and place.listing != listing):
         attach(root, Remote(uri, listing))
@@ -211,10 +211,10 @@ def matching(uri: str) -> list[str]:
     uris = [f"{scheme}://{path}{mark}{options}" for path in found]
     if fixed == len(levels):
         system, path = _open_uri(uri)
-        known = _call(shown(uri), lambda: system.get_file_info(path))
+        known = _call(show_uri(uri), lambda: system.get_file_info(path))
         uris = uris if known.type == fs.FileType.Directory else []
     if not uris:
-        raise UnreadableStore(f"{shown(uri)}: no such directory")
+        raise UnreadableStore(f"{show_uri(uri)}: no such directory")
     return uris
 
 
@@ -222,7 +222,7 @@ def _names(uri: str, pattern: str) -> list[str]:
     """Names of directories in a directory."""
     system, path = _open_uri(uri)
     selector = fs.FileSelector(path, allow_not_found=True)
-    infos = _call(shown(uri), lambda: system.get_file_info(selector))
+    infos = _call(show_uri(uri), lambda: system.get_file_info(selector))
     return sorted(i.base_name for i in infos if i.type == fs.FileType.Directory and fnmatchcase(i.base_name, pattern))
 
 
@@ -236,13 +236,13 @@ def local_of(path: str) -> str:
     return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
-def opened(store: str) -> str:
+def open_store(store: str) -> str:
     """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
 
     Raises:
         BadValue: a URI that is of no known file system.
     """
-    return attached(store, new_listing()) if is_remote(store) else local_of(store)
+    return attach_store(store, new_listing()) if is_remote(store) else local_of(store)
 
 
 def keep_apart(out: str, root: str) -> None:
@@ -252,7 +252,7 @@ def keep_apart(out: str, root: str) -> None:
         Refused: it is.
     """
     if is_remote(out):
-        place = shown(out)
+        place = show_uri(out)
         if f"{place}/".startswith(f"{root}/"):
             raise Refused(f"{place}: the output must not lie in the store ({root})")
         if root.startswith(f"{place}/"):

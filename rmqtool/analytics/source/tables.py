@@ -13,7 +13,7 @@ from formats.errors import FormatError
 from formats.index import entries_array, entry_at
 from formats.message.bodies import decompress
 from formats.primitives import COMPRESSED
-from rmqtool.analytics.remote.stores import attached
+from rmqtool.analytics.remote.stores import attach_store
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
@@ -88,7 +88,7 @@ class Store:
     def layout(self) -> StoreLayout:
         """The store, opened."""
         if self.uri is not None:
-            attached(self.uri, self.listing)
+            attach_store(self.uri, self.listing)
         return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
 
 

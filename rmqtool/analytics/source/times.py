@@ -20,7 +20,7 @@ _FEW = 2 << 20  # bytes of log that are read as fast as they are looked at
 _Found = tuple[Any, Any, list[tuple[int, int | None]], int]
 
 
-def proved(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
+def prove_times(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
     """(starts and stops of ranges with messages of a time, stretches that must be read besides, bytes looked at).
 
     None where looking costs as much as reading: in a small log, and in one that is elsewhere.

@@ -41,7 +41,7 @@ def connecting(master: str, tell: Tell | None) -> Iterator[None]:
         timer.cancel()
 
 
-def awaited(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:
+def wait_for(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:
     """The result of a call that has Spark do something. An exception that a signal raises here ends that too.
 
     Args:

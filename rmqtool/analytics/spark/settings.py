@@ -97,7 +97,7 @@ def _has_name() -> bool:
         return False
 
 
-def applied(changes: Mapping[str, str | None]) -> dict[str, str]:
+def apply_changes(changes: Mapping[str, str | None]) -> dict[str, str]:
     """Our own environment with changes; None takes a variable away."""
     merged: dict[str, str | None] = {**os.environ, **changes}
     return {name: value for name, value in merged.items() if value is not None}

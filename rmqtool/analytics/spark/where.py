@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StructType
 
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited
+from rmqtool.analytics.spark.awaiting import Tell, wait_for
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
@@ -128,7 +128,7 @@ class Where:
         return choice
 
     def select(self, splits: Sequence[Split], choice: MessageChoice, folder: Folder, tell: Tell | None = None) -> None:
-        """Write the offsets of a choice's messages for which the condition holds, for :func:`selected`.
+        """Write the offsets of a choice's messages for which the condition holds, for :func:`read_selected`.
 
         Raises:
             RmqError: Spark fails.
@@ -147,7 +147,7 @@ class Where:
             frame.write.format(_SOURCE).mode("append").save()
 
         try:
-            awaited(self._spark.sparkContext, save, tell)
+            wait_for(self._spark.sparkContext, save, tell)
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 
@@ -156,7 +156,7 @@ def _name(split: int) -> str:
     return f"split-{split}.parquet"
 
 
-def selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def read_selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The physical offsets of a split that were selected, in order."""
     if folder.size(_name(split.number)) is None:
         return np.zeros(0, np.int64)

@@ -13,7 +13,7 @@ from typing import Any
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.analytics.source.plan import Request
-from rmqtool.analytics.source.read import Counters, planned, read_piece
+from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
 from rmqtool.analytics.sql.ready import OWN_PREFIXES, OWN_TOPICS, READY, WAITING_TOPICS
 from rmqtool.progress import stage
 from rmqtool.store.log.commit_log import CommitLog
@@ -46,7 +46,7 @@ def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
 
 
 def _read(request: Request, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
-    found, planning = planned(request.suiting(columns), request.wanted)
+    found, planning = plan_pieces(request.suiting(columns), request.wanted)
     counters.merge(planning)
     with stage("reading the store", len(found), "parts") as reading:
         for piece in found:

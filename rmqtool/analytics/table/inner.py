@@ -16,7 +16,7 @@ MOST = 1 << 14  # rows that are made of batches at once: of one record there may
 _NAMES = BatchSpan._fields
 
 
-def divided(view: memoryview, rows: Rows) -> Iterator[Rows]:
+def divide_batches(view: memoryview, rows: Rows) -> Iterator[Rows]:
     """Rows with a row for each message, in the same order.
 
     Args:

@@ -14,7 +14,7 @@ from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.cli.serve.running import until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consumer.options import From, PushOptions, Sql
 from rmqtool.client.consumer.proof import MadeAgain
@@ -152,7 +152,7 @@ async def _consume(
     async with until_told() as told, Cluster(options) as cluster:
         puller = Puller(cluster, group)
         ends = {
-            queue: await tried(partial(puller.end, queue), told, note)
+            queue: await try_often(partial(puller.end, queue), told, note)
             for queue in await readable_queues(cluster, topic)
         }
         async with PushConsumer(cluster, group, {topic: wanted}, rows.listen, push) as consumer:
@@ -190,7 +190,7 @@ async def _until_consumed(
     while left:
         own = consumer.positions()
         for queue, end in list(left.items()):
-            at = own[queue] if queue in own else await tried(partial(puller.committed, queue), told, note)
+            at = own[queue] if queue in own else await try_often(partial(puller.committed, queue), told, note)
             if (at or 0) >= end:
                 del left[queue]
         if left and time.monotonic() - asked > _ASK:
@@ -207,6 +207,6 @@ async def _check_end(puller: Puller, queue: MessageQueue, end: int, told: asynci
     Raises:
         MadeAgain: it has.
     """
-    now = await tried(partial(puller.end, queue), told, note)
+    now = await try_often(partial(puller.end, queue), told, note)
     if now < end and puller.is_master(queue):
         raise MadeAgain(f"{queue}: ended at offset {end}, and ends at {now} now")

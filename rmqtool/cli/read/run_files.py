@@ -7,7 +7,7 @@ from typing import Any
 
 from formats.index import entries_array
 from formats.primitives import java_hash
-from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
+from rmqtool.cli.framework.choice import NO_MATCH, first, limit_rows, say_empty
 from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
@@ -94,7 +94,7 @@ def run_commitlog_dump(
     if start and (stop is None or start < stop):
         say_no_record(log, start, "records that begin after it are shown, up to the end of the range")
     source = log.walk(start or None, stop)
-    chosen_few = limited(found(), limit, source)
+    chosen_few = limit_rows(found(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
     return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqtool.cli.render.text import (
     bold,
-    broken,
+    break_lines,
     cell_text,
     cut_to,
     dump_json,
     encode,
-    folded,
+    fold,
     note,
     plain,
     room_of,
@@ -306,7 +306,7 @@ class TableWriter:
                 self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
             elif cell:
                 title = column.title.ljust(room)
-                for line in broken(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
+                for line in break_lines(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
                     self._out.write(f"{title}  {line}\n")
                     title = " " * room
 
@@ -394,7 +394,7 @@ def with_times(value: Any) -> Any:
 
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but a yes is a no, the end of the input too."""
-    sys.stderr.write(f"{folded(f'{question} [y/N]:', sys.stderr)} ")
+    sys.stderr.write(f"{fold(f'{question} [y/N]:', sys.stderr)} ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -24,7 +24,7 @@ class _Terminal(io.TextIOWrapper):
 
 
 @contextmanager
-def paged(argv: list[str]) -> Iterator[list[str]]:
+def through_pager(argv: list[str]) -> Iterator[list[str]]:
     """Show what is written to stdout in ``PAGER``, else in ``less``, where it is a terminal and the command shows.
 
     ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off. Where no pager can be started there is none. The

@@ -18,7 +18,7 @@ def may_pass(err: ClientError | RemotingError) -> bool:
     return isinstance(err, RemotingError) or (isinstance(err, BrokerError) and err.code in _PASSING)
 
 
-async def tried(work: Callable[[], Awaitable[T]], told: asyncio.Event, warn: Callable[[str], None]) -> T:
+async def try_often(work: Callable[[], Awaitable[T]], told: asyncio.Event, warn: Callable[[str], None]) -> T:
     """What some work gives that only asks; after each of :data:`PAUSES` it is tried again.
 
     Args:

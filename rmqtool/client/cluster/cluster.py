@@ -12,12 +12,12 @@ from formats.remoting import headers as h
 from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.topics import AUTO_CREATE
-from rmqtool.client.cluster.answers import body_from, succeeded
+from rmqtool.client.cluster.answers import body_from, require_success
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute
 from rmqtool.client.cluster.groups import GroupMembership
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
-from rmqtool.client.cluster.links import shared
+from rmqtool.client.cluster.links import share_result
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
 from rmqtool.client.cluster.peers import Peers
 from rmqtool.client.cluster.routes import Route
@@ -164,7 +164,7 @@ class Cluster(Peers):
         if fetching is None:
             fetching = self._fetching[topic] = self._spawn(self._fetch(topic))
             fetching.add_done_callback(lambda task: self._end_fetch(topic, task))
-        return await shared(fetching, topic)
+        return await share_result(fetching, topic)
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""
@@ -240,7 +240,7 @@ class Cluster(Peers):
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(f"{topic}: no name server knows the topic")
         with self.answers_of(address):
-            return body_from(TopicRouteData, succeeded(response, address), address)
+            return body_from(TopicRouteData, require_success(response, address), address)
 
     def _learn(self, make: Callable[..., Route], topic: str, data: TopicRouteData, **more: Any) -> Route:
         try:

@@ -14,7 +14,7 @@ from rmqtool.remoting.errors import ConnectionLost, NotReached
 T = TypeVar("T")
 
 
-async def shared(work: "asyncio.Task[T]", what: str) -> T:
+async def share_result(work: "asyncio.Task[T]", what: str) -> T:
     """The result of a task, which goes on for the others when one who waits for it is cancelled.
 
     Raises:
@@ -70,7 +70,7 @@ class Links:
         if dialing is None:
             dialing = self._dialing[address] = asyncio.create_task(self._dial(address))
             dialing.add_done_callback(lambda task: self._end_dial(address, task))
-        return await shared(dialing, address)
+        return await share_result(dialing, address)
 
     async def call(self, address: str, request: Command, timeout: float) -> Command:
         """Send a request and wait for its response.

@@ -8,12 +8,12 @@ from formats.fastjson.declare import Declared
 from formats.remoting.codes import Language, RequestCode, ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from rmqtool.client.cluster.answers import succeeded
+from rmqtool.client.cluster.answers import require_success
 from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.links import Links
 from rmqtool.remoting.connection import Answer, Connection, Handler
-from rmqtool.remoting.signing import Credentials, signed
+from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.rules.releases import Release
 
 
@@ -56,7 +56,7 @@ class Peers:
         """A request as it goes out, when the hooks have seen it."""
         for hook in self._hooks:
             request = hook.before(address, request)
-        return request if self._credentials is None else signed(request, self._credentials)
+        return request if self._credentials is None else sign(request, self._credentials)
 
     async def connect(self, address: str) -> Connection:
         """The connection to a peer.
@@ -95,7 +95,7 @@ class Peers:
             RemotingError: not reached, or no response in time.
             BrokerError: another code.
         """
-        return succeeded(await self.call(address, request, timeout, over=over), address)
+        return require_success(await self.call(address, request, timeout, over=over), address)
 
     async def oneway(self, address: str, request: Command) -> None:
         """Send a request that nobody answers.

@@ -12,10 +12,10 @@ from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCod
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.topics import LMQ_PREFIX
-from rmqtool.client.cluster.answers import body_from, header_from, succeeded
+from rmqtool.client.cluster.answers import body_from, header_from, require_success
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute, NotThere
-from rmqtool.client.consumer.received import Received, received, records_in
+from rmqtool.client.consumer.received import Received, make_received, records_in
 from rmqtool.rules.statuses import GetStatus
 
 LOOKING = "TOOLS_CONSUMER"
@@ -204,7 +204,7 @@ class Puller:
         if not self._selects:
             found = await self._without_gap(queue, offset, found, address)
             following = found[-1].queue_offset + 1
-        messages = [received(queue, record) for record in found]
+        messages = [make_received(queue, record) for record in found]
         if self._tags:
             messages = [one for one in messages if one.tags in self._tags]
         return Pulled(messages, following, told.min_offset, told.max_offset)
@@ -314,7 +314,7 @@ class Puller:
         address = await self._address(queue)
         response = await self.cluster.call(address, self.cluster.request(code, header))
         with self.cluster.answers_of(address):
-            offset = header_from(h.Offset, succeeded(response, address), address).offset
+            offset = header_from(h.Offset, require_success(response, address), address).offset
             if offset < 0:
                 raise BadAnswer(f"{address}: an offset of {offset}")
         return offset

@@ -15,7 +15,7 @@ from functools import partial
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
@@ -154,8 +154,8 @@ class Replay:
         """
         queues = await self._targets(steps)
         with _no_way_on():
-            floors = await tried(partial(self._floors, set(queues.values())), self._told, self._warn)
-            before = await tried(partial(self._before, floors), self._told, self._warn)
+            floors = await try_often(partial(self._floors, set(queues.values())), self._told, self._warn)
+            before = await try_often(partial(self._before, floors), self._told, self._warn)
         begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
         return await self._finish(begun, steps, queues)
@@ -175,7 +175,7 @@ class Replay:
             sent.uncertain = set(begun.floors)
         else:
             with _no_way_on():
-                await tried(partial(self._prove, begun.before), self._told, self._warn)
+                await try_often(partial(self._prove, begun.before), self._told, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
             self._journal.begin(begun)  # from here on more of it may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)

@@ -216,7 +216,7 @@ class AccessControl:
         version = _dicts(content, "dataVersion")
         counter = version[0].get("counter", 0) if version else 0
         content["dataVersion"] = [{"counter": int(counter) + 1, "timestamp": self._clock()}]
-        replace_file(path, files.written(content), keep=True)
+        replace_file(path, files.to_yaml(content), keep=True)
         self._seen = self._look()
         self._known = self._load()
 

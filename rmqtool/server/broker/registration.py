@@ -17,7 +17,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.topics import Perm
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
@@ -123,7 +123,7 @@ class _Server:
         host, _, port = self._address.rpartition(":")
         while True:
             try:
-                async with connected(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
+                async with open_connection(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
                     self._connection = connection
                     while not connection.closed:
                         self.wanted.clear()

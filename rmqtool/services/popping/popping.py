@@ -13,7 +13,7 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.layouts import derived
-from formats.message.build import changed
+from formats.message.build import rebuild
 from formats.message.properties import build, parse
 from formats.message.read import Record, read
 from formats.topics import RETRY_PREFIX
@@ -231,7 +231,7 @@ class Popping:
         properties.setdefault(POP_CK, handle.text)
         name = request.topic.encode("utf-8", "surrogateescape")
         try:
-            return changed(record, topic=name, properties=build(properties))
+            return rebuild(record, topic=name, properties=build(properties))
         except FormatError:
             return data  # its properties have no room for the handle: the client makes it of the lists
 

@@ -15,7 +15,7 @@ from formats.primitives import BORN_V6, INNER_BATCH, STORE_V6
 from formats.variants import timer
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.scan import spaced
+from rmqtool.kernels.scan import space_rows
 from rmqtool.kernels.tables.messages import MessageColumns
 from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import objection
@@ -155,7 +155,7 @@ class BatchWriter:
         self._rows = 0
 
     def _make_table(self, rows: int) -> None:
-        self._table = np.zeros((len(MessageColumns._fields), spaced(rows)), np.int64)
+        self._table = np.zeros((len(MessageColumns._fields), space_rows(rows)), np.int64)
         self._reader = BatchReader(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 

@@ -36,7 +36,7 @@ from rmqtool.store.recovery.beside_tier import ranges_of
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.store.roles.table import heed, unsaid
+from rmqtool.store.roles.table import heed, warn_of_unsaid_role
 from rmqtool.store.tier.guard import refuse, tier_dangers
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class LiveStore:
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
         refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
-        word = unsaid(self.layout)
+        word = warn_of_unsaid_role(self.layout)
         if word is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
             self.warnings.append(word)  # an empty store is nobody's replica
         return examined

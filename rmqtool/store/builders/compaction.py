@@ -306,7 +306,7 @@ class _Writer:
         record = compaction.read_record(data, 0, len(data), crc=False)
         assert isinstance(record, Record)  # it was read there
         tag = parse(record.properties).get(TAGS)
-        self._log += compaction.moved(data, position)
+        self._log += compaction.move_record(data, position)
         self._units += build([compaction.entry_for(record, position, java_hash(tag) if tag else 0)])
         self.units += 1
         return True

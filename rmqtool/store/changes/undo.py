@@ -13,7 +13,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
-from rmqtool.store.changes.pending import find, forget, open_run, shortened, way_on
+from rmqtool.store.changes.pending import find, forget, open_run, shorten, way_on
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -123,11 +123,11 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     if differences and not force:
         way = f". {way_on(places.root)}" if head.state != "done" else ""
         raise Refused(
-            f"{shortened(differences)}: has changed since: nothing was changed; --force puts the old ones back "
+            f"{shorten(differences)}: has changed since: nothing was changed; --force puts the old ones back "
             f"all the same, and keeps what is there now{way}"
         )
     if lacks := survey.lacks(undoing=True):
-        raise Refused(f"{change.path}: {shortened(lacks)}: nothing was changed")
+        raise Refused(f"{change.path}: {shorten(lacks)}: nothing was changed")
     signals.defer()
     with change.held_off(), change.going_on(), stage("putting back", len(change.actions), "changes") as back:
         change.write_manifest("undoing")

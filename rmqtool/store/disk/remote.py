@@ -98,7 +98,7 @@ def is_uri(path: str) -> bool:
     return _MARK in path and not os.path.exists(path)
 
 
-def shown(uri: str) -> str:
+def show_uri(uri: str) -> str:
     """A URI as messages and columns have it: without options, and without what may be a secret."""
     scheme, mark, rest = uri.partition("?")[0].partition(_MARK)
     authority, slash, path = rest.partition("/")

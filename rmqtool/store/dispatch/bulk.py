@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from formats.message.read import End, Record, read
 from rmqtool.kernels.dispatch import DispatchColumns, Room
 from rmqtool.kernels.load.library import Code
-from rmqtool.kernels.scan import Walker, spaced
+from rmqtool.kernels.scan import Walker, space_rows
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import BatchBuilder, Following, LightQueuePut, QueueRows, RecordBatch, is_bulk
@@ -25,7 +25,7 @@ from rmqtool.store.log.scan import Scanned
 BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
 _LEAST_SHARE = 1 << 20  # for each thread, where there is little
-BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
+BATCH_RECORDS = space_rows(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
 _LEAST_BATCH_RECORDS = 1 << 14
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
 _LOOK = 4096  # bytes; so many zeros, and nothing is written there
@@ -223,7 +223,7 @@ class _File:
                 spare,
                 crc=crc,
                 base=first.physical_offset - at,
-                capacity=min(spaced(records), BATCH_RECORDS),
+                capacity=min(space_rows(records), BATCH_RECORDS),
                 code=code,
             )
             edges = list(_edges(at, limit, size, _guess_end(view, at, limit)))

@@ -10,7 +10,7 @@ from copy import copy
 
 from formats.layouts.derived import BATCH_CQ_ENTRY
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
+from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, show_uri
 from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.words import command_line
@@ -307,7 +307,8 @@ def checked_path(path: str) -> str:
         return path
     if is_uri(path):
         raise BadValue(
-            f"{shown(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a path"
+            f"{show_uri(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a "
+            "path"
         )
     return os.path.abspath(path)
 

@@ -102,7 +102,7 @@ def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
         return b""
 
 
-def unsupported(layout: StoreLayout) -> str | None:
+def why_unsupported(layout: StoreLayout) -> str | None:
     """Why no writing command may touch this store's queues; None where it may."""
     if "consumequeue_rocksdb" in rocksdb_forms(layout):
         return "its queues are in consumequeue_rocksdb, a database of RocketMQ 5.5 that rmqtool does not read"

@@ -29,7 +29,7 @@ from rmqtool.store.recovery.whole_log import FittedFile
 Say = Callable[[str, str], None]
 
 
-def lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
+def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     """(messages, bytes) behind the end of the log: intact records that nothing reaches any more."""
     counts: Counter[tuple[str, int]] = Counter()
     cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
@@ -185,7 +185,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
     """What was found and done."""
     inputs, verdict = recovery.inputs, recovery.verdict
     root = inputs.layout.root
-    losses, cut = lost(inputs.log, verdict)
+    losses, cut = find_lost(inputs.log, verdict)
     kept = kept_by_salvage(recovery) if losses and verdict.lost_from is None else 0
     stop = None
     if verdict.stop is not None and verdict.stop_file is not None:

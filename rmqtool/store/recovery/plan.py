@@ -14,7 +14,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.mending import cut_short, typed, way_on_alone
+from rmqtool.store.layout.mending import command_of, cut_short, way_on_alone
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -180,7 +180,7 @@ class _Run:
             return
         (file,) = files
         way = way_on_alone(file, known)
-        words = f"{typed(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        words = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(

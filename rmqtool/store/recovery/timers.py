@@ -25,7 +25,7 @@ from rmqtool.store.disk import files as disk
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
+from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
@@ -98,7 +98,7 @@ class TimerAtStart:
     def run(self) -> None:
         """Hand over what changes; nothing where a start finds all in order."""
         stale = self._stale()
-        made = started(self.files, self.end, exactly=self.exactly)
+        made = read_timer(self.files, self.end, exactly=self.exactly)
         behind = self._behind(made)
         point = self.files.checkpoint
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(made.dangling)

@@ -15,7 +15,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import RecordBatch
-from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
+from rmqtool.store.dispatch.reading import Readahead, check_records, recovery_batches
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded
@@ -115,7 +115,7 @@ class _LogCheck:
             while True:
                 view, limit = self._open(file)
                 if dispatched_from is None:
-                    end, last = checked(view, 0, limit, crc=inputs.checks_crc)
+                    end, last = check_records(view, 0, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
                 else:
                     following = partial(self._following, number)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -126,7 +126,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
 def _first_end(inputs: StoreInputs, file: Segment) -> End:
     """The first place of a file that holds no record."""
     limit = inputs.rules.readable(file)
-    end, _last = checked(file.view(), 0, limit, crc=inputs.checks_crc)
+    end, _last = check_records(file.view(), 0, limit, crc=inputs.checks_crc)
     end = inputs.rules.ended(file, end, limit)
     file.release()
     return end

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from formats.message.build import BLANK_SIZE, build_blank
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.log.commit_log import CommitLog, Found, next_record, walk_file
 
 Stage = Callable[[], str]
@@ -124,7 +124,7 @@ def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
 
 def _end_of_records(file: Segment) -> int:
     """Byte behind the last record of a file, past damage before it."""
-    at = checked(file.view(), 0, file.size, crc=False)[0].at
+    at = check_records(file.view(), 0, file.size, crc=False)[0].at
     for found in walk_file(file, at, file.size, last=True, crc=False):
         if isinstance(found, Found):
             at = found.at + found.record.total_size

@@ -24,7 +24,7 @@ from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import first_version, release_of, unsupported, version_of
+from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
@@ -100,7 +100,7 @@ class ReleaseRules:
         return []
 
     def _why_unsupported(self) -> str | None:
-        return unsupported(self.layout)
+        return why_unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Load a directory: every entry must be a file of this size with a number for a name."""

@@ -21,7 +21,7 @@ from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
+from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
 from rmqtool.store.tier.guard import DO_NOT_START
 
 _SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case: a broker needs no configuration for them, and makes it when it uses them
@@ -225,7 +225,7 @@ class ConfigDoctor:
         known = set(map(int, table))
         # a level has no entry before its first delivery; where that was, its copy is in the log
         missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
-        for level, offset in delivered(self.layout, evidence).items() if missing else ():
+        for level, offset in find_delivered(self.layout, evidence).items() if missing else ():
             if level not in known:
                 table[level] = offset
                 reason = "its copy is in the log"

@@ -32,7 +32,7 @@ from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.actions import Say, lost, prepare_index
+from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
@@ -171,7 +171,7 @@ class Rebuild:
             if said != left:
                 raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
             return True
-        if end.ending is not Ending.UNWRITTEN or lost(log, self.verdict)[0] or not last:
+        if end.ending is not Ending.UNWRITTEN or find_lost(log, self.verdict)[0] or not last:
             raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage does not")
         return False
 

@@ -248,7 +248,7 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
     return warnings + (unfit(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
-def unsaid(layout: StoreLayout) -> str | None:
+def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
     """A word for who stores messages in a directory of which nothing says whether it is a master's; else None."""
     if says_role(layout):
         return None

@@ -48,7 +48,7 @@ from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import packed, span_of, torn_properties
+from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
@@ -272,7 +272,7 @@ class Salvage:
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(packed(found.record, moved))
+        self.writer.append(pack_moved(found.record, moved))
         self.messages += 1
 
     def _number(self, found: Found) -> int | None:

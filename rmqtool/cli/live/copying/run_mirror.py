@@ -17,7 +17,7 @@ from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import StopEvent, until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.consumer.proof import Last, last_of
@@ -278,7 +278,7 @@ class _Origin:
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and its end."""
-        return await tried(partial(self._puller.offsets, queue), self._told, note)
+        return await try_often(partial(self._puller.offsets, queue), self._told, note)
 
     async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         """The next messages of a queue, proved by the one before them, and where it goes on.
@@ -286,7 +286,7 @@ class _Origin:
         Raises:
             CannotGoOn: the queue is not the one any more that was copied.
         """
-        return await tried(partial(self._messages, queue, at, last), self._told, note)
+        return await try_often(partial(self._messages, queue, at, last), self._told, note)
 
     async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         before = last is not None and last.offset == at - 1
@@ -347,7 +347,7 @@ class _Origin:
         Raises:
             CannotGoOn: it is another.
         """
-        await tried(partial(self._prove, queue, at, last, bounds), self._told, note)
+        await try_often(partial(self._prove, queue, at, last, bounds), self._told, note)
 
     async def _prove(
         self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None

@@ -120,7 +120,7 @@ class Reader:
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
         follow = {told.code for cause in causes for told in cause.follows}
         # what a person does by hand mends what was there first, and with it what follows
-        steps = merged((step, code) for step, code in self._steps.items() if step.command or code not in follow)
+        steps = merge_steps((step, code) for step, code in self._steps.items() if step.command or code not in follow)
         mending = tuple(step for step in steps if step not in MEND_FILES)
         if situation.refused and mending:
             steps = mending  # which are said file by file
@@ -135,7 +135,7 @@ class Reader:
         )
 
 
-def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
+def merge_steps(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
     """Steps of many findings as one way: the safest first, each once.
 
     Args:
