@@ -31,7 +31,7 @@ class Listener(Protocol):
     def began(self, stage: Stage) -> None:
         """A stage begins."""
 
-    def ended(self, stage: Stage) -> None:
+    def end(self, stage: Stage) -> None:
         """It has ended, well or not."""
 
 
@@ -70,7 +70,7 @@ def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[
         raise
     finally:
         if listener is not None:
-            listener.ended(made)
+            listener.end(made)
 
 
 def broken_off() -> Stage | None:

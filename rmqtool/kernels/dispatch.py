@@ -248,7 +248,7 @@ class DispatchColumns:
         begins there, as :meth:`add` tells of rows. Other arguments and errors are those of
         :meth:`rmqtool.kernels.scan.Walker.walk`.
         """
-        stop = walker.bounded(at, limit, stop)
+        stop = walker.bound(at, limit, stop)
         return self._code.survey(walker.memory, at, limit, stop, walker.crc, walker.tables, self._into)
 
     def complete(self, tags_code: int, key_hashes: list[int]) -> None:
@@ -260,7 +260,7 @@ class DispatchColumns:
         into.keys[1, key : key + len(key_hashes)] = key_hashes
         into.key_count += len(key_hashes)
 
-    def taken(self) -> tuple[Table, Column, Column]:
+    def take(self) -> tuple[Table, Column, Column]:
         """(table, key rows, key hashes) so far: views of the room."""
         records, keys = self._into.records, self._into.key_count
         return self.room.table[:, :records], self.room.keys[0, :keys], self.room.keys[1, :keys]
@@ -270,7 +270,7 @@ class DispatchColumns:
         """Of those records that are inner batches: views of the room."""
         return BatchNumbers(*self.room.numbers[:, : self._into.number_count])
 
-    def grouped(self) -> Grouped | None:
+    def group(self) -> Grouped | None:
         """The records that get a consume-queue entry, apart by queue; None for very many queues."""
         room = self.room
         groups = np.empty((min(self.records, _MOST_QUEUES), 2), np.int64)

@@ -137,7 +137,7 @@ class Walker:
         Raises:
             ValueError: a position outside the buffer.
         """
-        stop = self.bounded(at, limit, stop)
+        stop = self.bound(at, limit, stop)
         count, at = self._code.walk(self.memory, at, limit, stop, self.crc, self.tables, self.table)
         return Rows(*self.table[:, :count]), at
 
@@ -158,7 +158,7 @@ class Walker:
         found = self._code.seek(self.memory, at, min(stop, last), physical_offset)
         return found if found < last else stop
 
-    def bounded(self, at: int, limit: int, stop: int | None = None) -> int:
+    def bound(self, at: int, limit: int, stop: int | None = None) -> int:
         """Where the last record that is wanted begins at the latest.
 
         Raises:

@@ -195,7 +195,7 @@ class Served:
 
     def _ended(self, connection: Connection) -> None:
         if self.broker is not None:
-            self.broker.ended(connection)
+            self.broker.end_connection(connection)
 
     async def wait(self) -> None:
         """Until it cannot go on.

@@ -27,10 +27,10 @@ def test_each_piece_is_taken_once() -> None:
             taken = list(pool.map(claims.take, [number % 50 for number in range(400)]))
         assert sum(taken) == 50
         assert claims.any()
-        assert claims.ended() == []
+        assert claims.read_done() == []
         for number in (7, 49):
             claims.end(number)
-        assert sorted(claims.ended()) == [7, 49]
+        assert sorted(claims.read_done()) == [7, 49]
     assert not Path(claims.path).exists()
     claims.end(3)  # a task that outlives the job
 
@@ -58,7 +58,7 @@ def test_two_tasks_share_all_splits(work: Work) -> None:
         first, second = next(one), next(other)
         rest = [*other, *one]
         found = dict([first, second, *rest])
-        assert sorted(claims.ended()) == sorted(found) == work.numbers
+        assert sorted(claims.read_done()) == sorted(found) == work.numbers
     assert (first[0], second[0]) == (0, 1)
     assert all(isinstance(result, tasks.Done) for result in found.values())
 

@@ -108,7 +108,7 @@ def test_what_is_selected_is_what_the_condition_holds_for(
     splits, _none = plan(log, split_bytes=30_000)
     folder = Folder(str(tmp_path / "selected"))
     where = Where(spark, "topic = 'Orders' OR queueId = 3")
-    where.select(splits, where.narrowed(tasks.MessageChoice()), folder)
+    where.select(splits, where.narrow(tasks.MessageChoice()), folder)
     rows = spark.read.format("rocketmq").load(log.layout.root).where("topic = 'Orders' OR queueId = 3")
     expected = sorted(row[0] for row in rows.select("physicalOffset").collect())
     assert np.concatenate([read_selected(folder, split) for split in splits]).tolist() == expected

@@ -102,7 +102,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], Counters]:
     """Rows of a table, and what it cost."""
     request = request_of({"path": str(path), **options})
-    found, counters = plan_pieces(request, request.wanted.narrowed(conditions))
+    found, counters = plan_pieces(request, request.wanted.narrow(conditions))
     names = columns or SCHEMAS[request.table].names
     rows = [row for piece in found for batch in read_piece(piece, names, counters) for row in batch.to_pylist()]
     return rows, counters

@@ -230,9 +230,9 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
             name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all
             what = pick.choice(["answered", "refused", "failed", "unasked"])
             if what == "answered":
-                choice.answered(name, took)
+                choice.note_answer(name, took)
             else:
-                choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+                choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             unreachable = what == "refused" or (what == "failed" and detected)
             events.append((name, took, what in ("refused", "failed"), not unreachable))
         said = broker_5.ask(

@@ -294,7 +294,7 @@ class _Reading:
 
         assert self._context is not None
         condition = Where(session_of(self._context), where)
-        self._job = replace(self._job, choice=condition.narrowed(self._job.choice))
+        self._job = replace(self._job, choice=condition.narrow(self._job.choice))
         return condition
 
     def all(self, log: CommitLog, progress: Progress | None) -> None:

@@ -266,7 +266,7 @@ def _share_out(
     count = min(len(splits), context.defaultParallelism)
     length = {split.number: _bytes_of([split]) for split in splits}
     with new_claims() as claims:
-        read = lambda: sum(map(length.__getitem__, claims.ended()))  # noqa: E731
+        read = lambda: sum(map(length.__getitem__, claims.read_done()))  # noqa: E731
         with _told_of(read, _bytes_of(splits), progress):
             tasks = context.parallelize(range(count), count).mapPartitions(
                 partial(_run_what_is_left, job, splits, claims)

@@ -72,7 +72,7 @@ class Order:
             made.append(self._run([self._sort(waiting)]))
         return made
 
-    def merged(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
+    def merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
         while _overlapping(inputs) > self._most_open:
             ordered = sorted(inputs, key=lambda each: each.low)

@@ -99,7 +99,7 @@ def rows(
             for batch in _chain(files):
                 yield from rows_of(batch)
             return
-        for batch in order.merged(inputs):
+        for batch in order.merge(inputs):
             yield from rows_of(batch)
 
 

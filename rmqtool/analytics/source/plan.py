@@ -170,7 +170,7 @@ def request_of(options: Mapping[str, str]) -> Request:
     return Request(
         stores_of(paths, options.get("brokerConf")),
         table,
-        Wanted().narrowed(conditions),
+        Wanted().narrow(conditions),
         number_of(options, "splitBytes", SPLIT_BYTES) if "splitBytes" in options else None,
         through,
         options.get("counters"),

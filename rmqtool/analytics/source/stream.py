@@ -265,7 +265,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         piece, end = partition.value.piece, partition.value.end
         try:
-            yield from self.columns.fitted(read_piece(piece, self.columns.names, Counters()))
+            yield from self.columns.fit(read_piece(piece, self.columns.names, Counters()))
         except UnreadableStore:
             (split,) = piece.splits
             if not self.options.skip_expired or os.path.exists(split.path):

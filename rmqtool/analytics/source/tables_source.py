@@ -127,6 +127,6 @@ class Reader(DataSourceReader):
         if partition.value is None:  # what Spark makes of a plan without pieces
             return
         counters = Counters()
-        yield from self.columns.fitted(read_piece(partition.value, self.columns.names, counters))
+        yield from self.columns.fit(read_piece(partition.value, self.columns.names, counters))
         if self.request.counters:
             counters.save(self.request.counters)

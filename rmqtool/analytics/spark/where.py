@@ -120,7 +120,7 @@ class Where:
         names = {name for each in self._filters for name in _names(each)}
         self.columns = [name for name in MESSAGE_SCHEMA.names if name in names or name == _OFFSET]
 
-    def narrowed(self, choice: MessageChoice) -> MessageChoice:
+    def narrow(self, choice: MessageChoice) -> MessageChoice:
         """A choice without messages that the condition cannot hold for."""
         for each in self._filters:
             for part in _conjuncts(each):

@@ -248,7 +248,7 @@ def _only_queries(spark: "SparkSession", query: str) -> None:
 def _decode(context: "SparkContext", request: Request, need: Need, folder: str) -> Counters:
     """Write what is needed of a table as Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
-    wanted = request.wanted.narrowed(need.conditions)
+    wanted = request.wanted.narrow(need.conditions)
     found, counters = plan_pieces(request.suiting(columns), wanted)
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(found))

@@ -88,7 +88,7 @@ class ColumnReader:
         bodies: dict[int, bytes | str] = {}
         if self._with_bodies:
             ends = self._size + np.cumsum(sizes + rows.body_length[start:stop])
-            for row in (row - start for row in block.compressed() if start <= row < stop):
+            for row in (row - start for row in block.compressed_rows() if start <= row < stop):
                 if row and ends[row - 1] >= self._limits.bytes:
                     break
                 body = bodies[row] = block.inflate(start + row)

@@ -126,7 +126,7 @@ class RecordBlock:
         """(row, why its body is as stored)."""
         return [(row, body) for row, body in self._bodies.items() if isinstance(body, str)]
 
-    def compressed(self) -> list[int]:
+    def compressed_rows(self) -> list[int]:
         """Rows whose bodies must be inflated."""
         return np.flatnonzero((self.rows.sys_flag & COMPRESSED) & (self.rows.body_length > 0)).tolist()
 

@@ -30,7 +30,7 @@ class StopSignal:
         os.set_blocking(self._write, False)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """The signals are ours as long as this lasts, but for those that whoever started this process has ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield

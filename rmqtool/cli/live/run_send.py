@@ -148,7 +148,7 @@ class _Tally:
         except OSError as err:
             raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
 
-    def stored(self, line: int, result: SendResult, status: str | None = None) -> None:
+    def write_stored(self, line: int, result: SendResult, status: str | None = None) -> None:
         """A message was acknowledged."""
         queue = result.queue
         self.sent += 1
@@ -159,14 +159,14 @@ class _Tally:
             maybeStored=_places(result.maybe_in),
         )  # fmt: skip
 
-    def gone(self, line: int, message_id: str) -> None:
+    def write_sent(self, line: int, message_id: str) -> None:
         """A message was sent that nobody acknowledges."""
         self.sent += 1
         self._row(line, "SENT", msgId=message_id)
 
-    def undecided(self, line: int, result: SendResult, reason: str) -> None:
+    def write_undecided(self, line: int, result: SendResult, reason: str) -> None:
         """Half of a transaction was stored, and its broker has not said that it knows the end."""
-        self.stored(line, result, "UNDECIDED")
+        self.write_stored(line, result, "UNDECIDED")
         self.sent, self.refused = self.sent - 1, self.refused + 1
         note(f"line {line}: {reason}")
 
@@ -283,7 +283,7 @@ class _Sender:
         try:
             if self._plan.oneway:
                 for line, message in zip(lines, messages, strict=True):
-                    self._tally.gone(line, self._producer.send_oneway(message, queue=self._queue))
+                    self._tally.write_sent(line, self._producer.send_oneway(message, queue=self._queue))
                 return
             if isinstance(self._producer, TransactionProducer) and self._undecided is not None:
                 self._send_half(self._producer, self._undecided, lines[0], messages[0])
@@ -299,7 +299,7 @@ class _Sender:
                 self._tally.not_sent(line, "NOT_A_MESSAGE", str(err))
         else:
             for line, result in zip(lines, results, strict=True):
-                self._tally.stored(line, result)
+                self._tally.write_stored(line, result)
 
     def _send_half(self, producer: TransactionProducer, undecided: Undecided, line: int, message: Message) -> None:
         def ends(*_: object) -> State:
@@ -309,13 +309,13 @@ class _Sender:
             sent, ended = producer.send_in_transaction(message, ends, queue=self._queue, confirm=True)
         except NotEnded as err:
             undecided.add(err.sent.message_id, line)
-            self._tally.undecided(line, err.sent, str(err))
+            self._tally.write_undecided(line, err.sent, str(err))
         else:  # what is not stored as safely as it should be is rolled back
-            self._tally.stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
+            self._tally.write_stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
 
     def _write_failed(self, lines: Sequence[int], err: NotSent) -> None:
         for line, result in zip(lines, err.sent, strict=False):
-            self._tally.stored(line, result)
+            self._tally.write_stored(line, result)
         rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
         for at, line in enumerate(rest):
             maybe_in = err.maybe_in if at < err.tried else ()
@@ -351,7 +351,7 @@ def run(
     undecided = None
     if plan.transaction is not None:
         undecided = Undecided(State.COMMIT if plan.transaction == "commit" else State.ROLLBACK)
-    with Lines(file) as lines, ending.watched(), _producer(options, group, undecided) as producer:
+    with Lines(file) as lines, ending.watch(), _producer(options, group, undecided) as producer:
         queue = _queue(plan.queue, producer.queues(plan.topic))
         tally = _Tally(output, plan.topic)
         sender = _Sender(producer, plan, queue, tally, ending, undecided)
@@ -374,7 +374,7 @@ def run(
 
 
 def _producer(options: ClientOptions, group: str, undecided: Undecided | None) -> Producer:
-    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.asked)
+    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.answer)
 
 
 def _await_questions(undecided: Undecided | None, ending: StopSignal) -> None:

@@ -27,7 +27,7 @@ class Undecided:
         with self._lock:
             self._open[message_id] = line
 
-    def asked(self, message: Received) -> State:
+    def answer(self, message: Received) -> State:
         """How a message ended; of messages of other runs, and of one that is under way, nothing is known."""
         with self._lock:
             return State.UNKNOWN if self._open.pop(message.message_id, None) is None else self.state

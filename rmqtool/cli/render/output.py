@@ -89,7 +89,7 @@ class Tables:
         if self.wide and not self._laid_out:
             note("--wide applies to tables, and this output has none")
 
-    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+    def choose(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
 
         Raises:
@@ -222,7 +222,7 @@ class TableWriter:
     """
 
     def __init__(self, out: TextIO, columns: Sequence[Column], room: int | None = None) -> None:
-        self._out, self._columns = out, TABLES.chosen(columns)
+        self._out, self._columns = out, TABLES.choose(columns)
         self._terminal, self._room = out.isatty(), room
         self._waiting: list[list[str]] = []
         self._waiting_text = 0

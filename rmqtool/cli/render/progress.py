@@ -39,7 +39,7 @@ class Shown:
                 self._looking = threading.Thread(target=self._look, name="rmqtool-progress", daemon=True)
                 self._looking.start()
 
-    def ended(self, stage: Stage) -> None:
+    def end(self, stage: Stage) -> None:
         """It has ended; programs are told how far it came."""
         with self._lock:
             began = next(began for known, began in self._stages if known is stage)

@@ -256,7 +256,7 @@ def run(
     """Append all lines of a file or of stdin; 1 when one was not taken."""
     release = chosen_release(engine)
     ending = StopSignal()
-    with Lines(file) as lines, ending.watched():
+    with Lines(file) as lines, ending.watch():
         tally = AppendTally(output)
         with Store(
             path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync or None, mend=True

@@ -43,7 +43,7 @@ def run_loop(
     warn, ending = _Spoken(), StopSignal()
     decide = decider(transactions, ending.fd, lambda: ending.asked)
     end = parse_time(until) if until not in (None, "delivered") and until is not None else None
-    with ending.watched(), _open_store(path, broker_conf, "run") as store:
+    with ending.watch(), _open_store(path, broker_conf, "run") as store:
         loop = RunLoop(store, warn, decide)
         try:
             report = loop.run(
@@ -95,7 +95,7 @@ def run_requeue(
         note(f"{_open(rows)} dead letters of {group} go to {topics}")
 
     def do(_plan: list[Requeued] | None) -> list[Requeued]:
-        with ending.watched(), _open_store(path, broker_conf, "dlq requeue") as store:
+        with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
             return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
 
     rows, done = carry_out(

@@ -87,7 +87,7 @@ class Cluster(Peers):
             hooks=options.hooks,
             credentials=options.credentials,
             tls=options.tls,
-            opened=lambda address: self.groups.opened(address),
+            opened=lambda address: self.groups.forget_told(address),
         )
         self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
         self.groups = GroupMembership(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
@@ -263,7 +263,7 @@ class Cluster(Peers):
         """Tell all brokers of this client's groups, now. What fails is tried again with the next heartbeat."""
         await self.groups.heartbeat()
 
-    def shared(self, kind: "Callable[[Cluster], T]") -> T:
+    def share(self, kind: "Callable[[Cluster], T]") -> T:
         """What all producers and consumers of this client have together; made when it is first asked for."""
         if kind not in self._shared:
             self._shared[kind] = kind(self)

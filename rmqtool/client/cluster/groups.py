@@ -81,7 +81,7 @@ class GroupMembership:
         """Tell all brokers, now. What fails is tried again with the next heartbeat."""
         await asyncio.gather(*[self._greet(address) for address in self._known_addresses()])
 
-    def opened(self, address: str) -> None:
+    def forget_told(self, address: str) -> None:
         """A connection is new: what was told before counts no more."""
         self._openings[address] += 1
         self.greet([address])

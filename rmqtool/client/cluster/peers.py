@@ -52,7 +52,7 @@ class Peers:
             version=self.release.mq_version,
         )
 
-    def prepared(self, address: str, request: Command) -> Command:
+    def prepare(self, address: str, request: Command) -> Command:
         """A request as it goes out, when the hooks have seen it."""
         for hook in self._hooks:
             request = hook.before(address, request)
@@ -77,7 +77,7 @@ class Peers:
         Raises:
             RemotingError: not reached, or no response within ``timeout`` seconds.
         """
-        request, timeout = self.prepared(address, request), self.timeout if timeout is None else timeout
+        request, timeout = self.prepare(address, request), self.timeout if timeout is None else timeout
         if over is None:
             response = await self._links.call(address, request, timeout)
         else:
@@ -103,7 +103,7 @@ class Peers:
         Raises:
             RemotingError: not reached.
         """
-        await self._links.oneway(address, self.prepared(address, request))
+        await self._links.oneway(address, self.prepare(address, request))
 
     async def tell(self, connection: Connection, request: Command) -> None:
         """As :meth:`oneway`, to the peer of a connection that stands: one that has asked something.
@@ -111,7 +111,7 @@ class Peers:
         Raises:
             ConnectionLost: it has ended.
         """
-        await connection.oneway(self.prepared(connection.peer, request))
+        await connection.oneway(self.prepare(connection.peer, request))
 
     def drop(self, address: str, reason: str) -> None:
         """End the connection to a peer, if there is one; whoever waits for an answer over it is told why."""

@@ -185,7 +185,7 @@ class LitePullConsumer(QueueReader):
         subscriptions = self._subscriptions
         if offsets is None:
             self._note_consumed()
-            offsets = subscriptions.consumed()
+            offsets = subscriptions.next_offsets()
         for queue in offsets.keys() & subscriptions.queues.keys():
             subscriptions.queues[queue].consumed = offsets[queue]
         if isinstance(subscriptions.store, LocalOffsets):
@@ -223,7 +223,7 @@ class LitePullConsumer(QueueReader):
         subscriptions = self._subscriptions
         return ConsumerRunningInfo(
             properties=client_properties(self.cluster, subscriptions.began, "CONSUME_ACTIVELY", -1),
-            subscription_set=subscriptions.wanted(),
+            subscription_set=subscriptions.for_heartbeat(),
             mq_table={
                 queue: QueueState(commit_offset=polled.consumed or 0)
                 for queue, polled in sorted(subscriptions.queues.items())

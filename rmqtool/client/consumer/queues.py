@@ -184,7 +184,7 @@ class HeldQueues:
             if process is None or process.dropped:
                 continue
             lost = queue not in granted
-            if not lost and not process.locked(now):
+            if not lost and not process.is_locked(now):
                 lost = await self._others_went_on(process)
             if lost:
                 log.warning("%s: another client has had it meanwhile; begun anew", queue)

@@ -78,7 +78,7 @@ class Requests:
     def status(self, _connection: Connection, request: Command) -> Answer:
         """Request 221: where this client is."""
         header = from_fields(a.ConsumerStatus, request.fields)
-        known = self.subscriptions.consumed().items() if header.group == self.group else ()
+        known = self.subscriptions.next_offsets().items() if header.group == self.group else ()
         table = {queue: offset for queue, offset in known if queue.topic == header.topic}
         return _answer(request, body_of(a.ClientOffsets(table)))
 
@@ -98,7 +98,7 @@ class Requests:
                 "consumeMessageBatchMaxSize": str(options.batch),
                 "pullBatchSize": str(options.pull_batch),
             },
-            subscription_set=subscriptions.wanted(),
+            subscription_set=subscriptions.for_heartbeat(),
             mq_table={queue: _queue_state(process) for queue, process in sorted(subscriptions.queues.items())},
             mq_pop_table={
                 queue: a.PopQueueState(

@@ -228,7 +228,7 @@ class Replay:
                 sent.error = None
                 await self._attempt(steps, queues, sent)
             if len(sent.arrived) + len(sent.refused) == len(steps):
-                self._journal.done(begun, len(sent.arrived), list(sent.refused))
+                self._journal.end_round(begun, len(sent.arrived), list(sent.refused))
                 return sent
             if self._told.is_set() or pause is None:
                 break
@@ -237,7 +237,7 @@ class Replay:
             if self._told.is_set():
                 break
         if not sent.uncertain:  # else whoever goes on must ask
-            self._journal.stopped(list(sent.arrived))
+            self._journal.stop_round(list(sent.arrived))
         if self._told.is_set():
             return sent
         raise CannotGoOn(str(sent.error))

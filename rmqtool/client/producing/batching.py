@@ -54,9 +54,11 @@ def batches(
     bodies = [message.body for message in messages]
     same = UNIQ_KEY not in more and _say_the_same(messages)
     if same:
-        all_named, texts = _number(messages[0].named(more), unique_ids, separated=separated)
+        all_named, texts = _number(messages[0].all_properties(more), unique_ids, separated=separated)
     else:
-        all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
+        all_named = [
+            message.all_properties(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)
+        ]
     alike = (
         all(bodies)
         and max(map(len, bodies), default=0) <= max_message_size

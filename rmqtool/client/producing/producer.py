@@ -174,7 +174,7 @@ class Producer(Member):
         limit = self.options.timeout if timeout is None else timeout
         clock = asyncio.get_running_loop().time
         end = clock() + limit
-        replies = self.cluster.shared(Replies)
+        replies = self.cluster.share(Replies)
         asked, answer = replies.asking(message, limit)
         try:
             outgoing = self._outgoing(asked)
@@ -189,7 +189,7 @@ class Producer(Member):
             except TimeoutError:
                 raise NoReply(f"{message.topic}: no answer within {limit:g} s", sent) from None
         finally:
-            replies.done(asked)
+            replies.forget(asked)
 
     async def send_batch(
         self,
@@ -298,7 +298,7 @@ class Producer(Member):
 
     def _outgoing(self, message: Message) -> Outgoing:
         """A message as it is sent, with an id, and with the names that brokers know."""
-        named = message.named(self._instance, self.cluster.unique_id())
+        named = message.all_properties(self._instance, self.cluster.unique_id())
         check_message(message.topic, message.body, self.options.max_message_size)
         build(named, trailing_separator=self._packer.separated)  # which may refuse them
         return self._packer.single(message, self._topic_at_brokers(message, named), named)
@@ -333,16 +333,16 @@ class Producer(Member):
                 results = await self._attempt(outgoing, chosen, end - begin)
             except BrokerError as err:
                 error = err
-                self._choice.failed(last, _millis(begin, clock()), refused=True)
+                self._choice.note_failure(last, _millis(begin, clock()), refused=True)
                 if err.code not in self._retry_codes:
                     break
             except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
                 error = err
                 if isinstance(err, RemotingError) and not isinstance(err, NotReached):
                     maybe_in.append(chosen)
-                self._choice.failed(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
+                self._choice.note_failure(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
-                self._choice.answered(last, _millis(begin, clock()))
+                self._choice.note_answer(last, _millis(begin, clock()))
                 maybe_in += [one.queue for one in stored[:1]]
                 stored = results
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:

@@ -90,7 +90,7 @@ class Replies:
         self._waiting[correlation] = answer
         return replace(message, properties={**message.properties, **named}), answer
 
-    def done(self, request: Message) -> None:
+    def forget(self, request: Message) -> None:
         """Nobody waits for an answer to this request any more."""
         self._waiting.pop(request.properties[CORRELATION], None)
 

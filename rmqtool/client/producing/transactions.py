@@ -73,11 +73,11 @@ class TransactionProducer(Producer):
         super().__init__(client, group, options)
         self._check = check
         self._end_hooks = [hook for hook in self.options.hooks if isinstance(hook, EndHook)]
-        self.cluster.shared(_Checks).producers[self.group] = self
+        self.cluster.share(_Checks).producers[self.group] = self
 
     async def close(self) -> None:
         """Leave the group; brokers ask others of the group from then on."""
-        self.cluster.shared(_Checks).producers.pop(self.group, None)
+        self.cluster.share(_Checks).producers.pop(self.group, None)
         await super().close()
 
     async def send_in_transaction(
@@ -133,7 +133,7 @@ class TransactionProducer(Producer):
             )
             confirmed = confirm and state != State.UNKNOWN  # which no broker answers
             await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
-            named = prepared.named()
+            named = prepared.all_properties()
             self._tell_end(named, message.topic, header, self._address(sent.queue))
         return sent, state
 
@@ -170,7 +170,7 @@ class TransactionProducer(Producer):
         )
         tell_hooks([hook.ended for hook in self._end_hooks], ending)
 
-    async def asked(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
+    async def answer_check(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
         """A broker asks how the transaction of a message ended."""
         try:
             state = State(await _call(self._check, message))
@@ -211,7 +211,7 @@ class _Checks:
         asked = Received(MessageQueue(record.topic.decode("utf-8", "replace"), "", record.queue_id), record)
         producer = self.producers.get(asked.properties.get(_GROUP, ""))
         if producer is not None:
-            await producer.asked(connection, header, asked)
+            await producer.answer_check(connection, header, asked)
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -103,7 +103,7 @@ class Brokers:
                 return name
         return None
 
-    def expired(self, now: int) -> list[Address]:
+    def find_expired(self, now: int) -> list[Address]:
         """Those that were not heard of for too long."""
         return [at for at, live in self.live.items() if live.seen + live.timeout < now]
 

@@ -73,9 +73,9 @@ class Requests:
             raise Refused(f"a body of {len(request.body)} bytes; {_LARGEST} are allowed")
         return handler(connection, request)
 
-    def closed(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection has ended; brokers that have registered over it are gone."""
-        for at in self.routes.closed(connection):
+        for at in self.routes.end_connection(connection):
             log.info("broker %s is gone: its connection has ended", _join_names(at.address, at.cluster))
 
     def expire(self) -> None:
@@ -132,7 +132,7 @@ class Requests:
     @handles(C.QUERY_DATA_VERSION)
     def query_version(self, call: Call[n.BrokerAddress, DataVersion]) -> Command:
         who = call.header
-        changed, known = self.routes.changed(who, call.body, self._clock())
+        changed, known = self.routes.compare_version(who, call.body, self._clock())
         return call.answer(n.Changed(changed=changed), body_of(known) if known else b"")
 
     @handles(C.BROKER_HEARTBEAT)

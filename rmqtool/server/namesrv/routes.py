@@ -117,7 +117,7 @@ class RouteTable:
             for topic, info in (table.topic_queue_mapping_info_map or {}).items():
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
-    def changed(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
+    def compare_version(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
         """Whether a broker must register anew, and the version of its topics that is known here."""
         at = Address(who.cluster_name, who.broker_addr)
         self.brokers.refresh(at, now)
@@ -137,13 +137,13 @@ class RouteTable:
         if data is not None and data.enable_acting_master and MASTER_ID not in data.broker_addrs:
             self.topics.change_perm(name, lambda perm: perm & ~Perm.WRITE)
 
-    def closed(self, connection: object) -> list[Address]:
+    def end_connection(self, connection: object) -> list[Address]:
         """A connection has ended: the brokers that have registered over it go, and are returned."""
         return self._forget_lost(self.brokers.over(connection))
 
     def expire(self, now: int) -> list[Address]:
         """Brokers that were not heard of for too long go, and are returned."""
-        return self._forget_lost(self.brokers.expired(now))
+        return self._forget_lost(self.brokers.find_expired(now))
 
     def _forget_lost(self, addresses: Collection[Address]) -> list[Address]:
         for at in addresses:

@@ -202,7 +202,7 @@ class StoreTopics:
         found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return found.record.store_timestamp if found is not None else None
 
-    def unused(self) -> Iterator[UnusedTopic]:
+    def find_unused(self) -> Iterator[UnusedTopic]:
         """Topics of the application without messages, without a consumer, or that only their files still know."""
         for topic in self.names():
             config, queues = self.configs.get(topic), self.queues.every(topic)

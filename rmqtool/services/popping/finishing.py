@@ -93,7 +93,7 @@ class Finishing:
         if following >= 0:
             if (topic, group, queue_id) not in self._resets:
                 self._state.set_offset(topic, group, queue_id, following)
-            if not self._orders.blocked(topic, group, queue_id, None, handle.invisible_time):
+            if not self._orders.is_blocked(topic, group, queue_id, None, handle.invisible_time):
                 self._freed(topic, group, queue_id)
         elif following == -1:
             words = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"

@@ -39,7 +39,7 @@ class OrderedPops:
         """By ``topic@group`` and queue id."""
         return self._table
 
-    def blocked(self, topic: str, group: str, queue_id: int, attempt: str | None, invisible_time: int) -> bool:
+    def is_blocked(self, topic: str, group: str, queue_id: int, attempt: str | None, invisible_time: int) -> bool:
         """Whether a queue gives nothing out.
 
         Args:
@@ -119,7 +119,7 @@ class OrderedPops:
             self._free_at.pop((topic, group, queue_id), None)
             self._keep()
 
-    def freed(self) -> list[tuple[str, str, int]]:
+    def take_freed(self) -> list[tuple[str, str, int]]:
         """Queues (topic, group, queue id) whose messages have become visible since this was last asked."""
         now = self._clock()
         found = [place for place, time in self._free_at.items() if time <= now]

@@ -151,7 +151,7 @@ class Popping:
     def _from_queue(self, request: Request, topic: str, queue_id: int, popped: PopResult) -> None:
         reading, group = self._reading, request.group
         offset = self._offset(topic, group, queue_id, request.start)
-        if request.ordered and self._orders.blocked(topic, group, queue_id, request.attempt, request.invisible_time):
+        if request.ordered and self._orders.is_blocked(topic, group, queue_id, request.attempt, request.invisible_time):
             return
         room = request.most - popped.count
         if room <= 0:
@@ -267,7 +267,7 @@ class Popping:
         """Whether a pop would have something to look at."""
         return any(
             self._reading.max_offset(name, queue) > self._known_offset(name, group, queue)
-            and not (ordered and self._orders.blocked(name, group, queue, attempt, 0))
+            and not (ordered and self._orders.is_blocked(name, group, queue, attempt, 0))
             for name, queue in self._queues(topic, group, queue_id, ordered=ordered)
         )
 

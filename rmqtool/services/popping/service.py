@@ -97,7 +97,7 @@ class PopService:
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
-        for place in self.orders.freed():
+        for place in self.orders.take_freed():
             self._broker.freed(*place)
         if self.settings.timer:
             self.reviving.step(stop)

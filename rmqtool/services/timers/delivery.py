@@ -225,7 +225,7 @@ class TimerService:
             opened.changed = True
             after_each()
         assert self._begun is not None
-        opened.passed(self._begun)
+        opened.note_passed(self._begun)
         self._begun = None
         return True
 

@@ -113,7 +113,7 @@ class PlainTimers:
         for values in zip(*cells, strict=True):
             yield DelayedMessage(**common, **dict(zip(names, values, strict=True)))
 
-    def taken(self, rows: "slice | Array") -> "PlainTimers":
+    def take(self, rows: "slice | Array") -> "PlainTimers":
         """Some of them, or all in another order."""
         return _make({name: _take(getattr(self, name), rows) for name in _COLUMNS})
 
@@ -155,7 +155,7 @@ def plain_timers(log: CommitLog, found: Waiting, chosen: "Array") -> PlainTimers
     if len(parts) == 1:
         return parts[0]
     joined = _join(parts)
-    return joined.taken(np.argsort(joined.numbers))
+    return joined.take(np.argsort(joined.numbers))
 
 
 def _join(parts: list[PlainTimers]) -> PlainTimers:

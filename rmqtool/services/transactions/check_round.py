@@ -66,7 +66,7 @@ class _Offsets(NamedTuple):
     state: BrokerState
     queue_id: int
 
-    def known(self, topic: str, lowest: int) -> int:
+    def start_of(self, topic: str, lowest: int) -> int:
         """Where the round before has ended; without one, the lowest offset."""
         offset = self.state.offset(topic, CHECK_GROUP, self.queue_id)
         return lowest if offset is None else offset
@@ -178,8 +178,8 @@ class Round:
         self._log = log = CommitLog(self._store.layout)
         release = self._store.live.release
         half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
-        self._first = self._offsets.known(HALF, half.min_offset(log.min_offset) if half is not None else 0)
-        first_op = self._offsets.known(OP, op.min_offset(log.min_offset) if op is not None else 0)
+        self._first = self._offsets.start_of(HALF, half.min_offset(log.min_offset) if half is not None else 0)
+        first_op = self._offsets.start_of(OP, op.min_offset(log.min_offset) if op is not None else 0)
         self._ops = _Ops(log, op, release, self._offsets, first_op, self._first)
         self._half = _Half(log, half, release) if half is not None and self._first >= 0 and first_op >= 0 else None
 
@@ -212,7 +212,7 @@ class Round:
         if at != self._first:
             self._offsets.keep(HALF, at)
         self._ops.keep_offset()
-        self._service.copies(self._queue_id).passed(at)
+        self._service.copies(self._queue_id).note_passed(at)
         return stopped
 
     def _one(self, message: QueueMessage, start: int, decide: Decide) -> bool:
@@ -272,7 +272,7 @@ class Round:
         copy = self._store_copy(self._renew(message), message)
         if copy is None:
             return False
-        self._service.copies(self._queue_id).renewed(message, copy)
+        self._service.copies(self._queue_id).note_renewed(message, copy)
         self._done.immune += 1
         return True
 
@@ -304,7 +304,7 @@ class Round:
         result = self._store_copy(self._renew(message), message)
         if result is None:
             return False
-        self._service.copies(self._queue_id).renewed(message, result)
+        self._service.copies(self._queue_id).note_renewed(message, result)
         record = message.record._replace(
             queue_offset=result.queue_offset, physical_offset=result.physical_offset,
             store_timestamp=result.store_timestamp, total_size=result.size, flag=0, reconsume_times=0,

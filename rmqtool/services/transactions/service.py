@@ -151,7 +151,7 @@ class TransactionService:
             Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
                     born_host=host, store_host=host)
         )  # fmt: skip
-        self.copies(half.record.queue_id).ended(half)
+        self.copies(half.record.queue_id).note_ended(half)
 
     def _put(self, message: Message) -> PutResult:
         result = self.store.append(message)

@@ -230,7 +230,7 @@ class LiveStore:
                         self._lock.check()
                         remove_durably(self.layout.path("abort"))
             except Disturbed as err:
-                raise self.disturbed(err) from err
+                raise self.stop_disturbed(err) from err
             finally:
                 self._reput.stop()
                 self._flushing.stop()
@@ -240,7 +240,7 @@ class LiveStore:
                     self._lock.wait()
                 self._lock.__exit__()
 
-    def disturbed(self, err: Disturbed) -> Disturbed:
+    def stop_disturbed(self, err: Disturbed) -> Disturbed:
         """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it.
 
         Whoever asks later hears the same: who is told first may be a client, and the one at the terminal last.
@@ -313,7 +313,7 @@ class LiveStore:
             if self.sync_flush:
                 self.appender.writer.sync()
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom) and self.end == before:
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -351,7 +351,7 @@ class LiveStore:
             try:
                 self._lock.check()
             except Disturbed as found:
-                raise self.disturbed(found) from error
+                raise self.stop_disturbed(found) from error
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
         self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
         if isinstance(error, OSError) and error.filename is None:
@@ -425,7 +425,7 @@ class LiveStore:
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -462,7 +462,7 @@ class LiveStore:
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -496,7 +496,7 @@ class LiveStore:
             if last and not self._broken:  # else a broker may have begun to load the store
                 self._checkpoint.write(last, full)
 
-        return Unsynced(self.appender.writer.unsynced(), self._reput.begin_to_take(self.end), told)
+        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), told)
 
 
 def _words(error: BaseException, root: str) -> str:

@@ -193,7 +193,7 @@ class LiveQueue(QueueBuilder):
     def put(self, puts: QueuePuts) -> None:
         if self.extension is not None:
             codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
-            puts = puts.coded(codes)
+            puts = puts.with_codes(codes)
         super().put(puts)
 
 

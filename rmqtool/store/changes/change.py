@@ -191,7 +191,9 @@ class Change:
 
     def _fix(self) -> None:
         """Write down what each action finds, and save what no later moment could save."""
-        if self._snapshot is not None and (changed := self._snapshot.changed(action.path for action in self.actions)):
+        if self._snapshot is not None and (
+            changed := self._snapshot.find_changed(action.path for action in self.actions)
+        ):
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise Refused(
                 f"{changed[0]}{more}: has changed while this was planned, as by a broker that starts: nothing was "

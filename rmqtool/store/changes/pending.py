@@ -172,7 +172,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
     """File by file, what keeps a run from being gone on with."""
     survey = change.survey()
-    tears = [] if undoing else [f"{change.places.shown(path)}: {words}" for path, words in survey.torn_by()]
+    tears = [] if undoing else [f"{change.places.show(path)}: {words}" for path, words in survey.torn_by()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 

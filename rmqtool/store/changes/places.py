@@ -125,7 +125,7 @@ class Places:
             ):
                 raise ValueError("a symbolic link leads out of the store")
 
-    def shown(self, path: str) -> str:
+    def show(self, path: str) -> str:
         """A file for people."""
         return _below(path, self.root) or path
 

@@ -42,7 +42,7 @@ class Snapshot:
         if (now := _now(path)) is not None:
             self._seen[path] = now
 
-    def changed(self, paths: Iterable[str]) -> list[str]:
+    def find_changed(self, paths: Iterable[str]) -> list[str]:
         """Of some paths, and of the log, those that are not as they were."""
         log = []
         for folder in self._logs:

@@ -88,7 +88,7 @@ def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
 
 def _differences(change: Change, survey: Survey) -> list[str]:
     """What speaks against it, for people."""
-    return survey.differences + [f"{change.places.shown(path)}: {words}" for path, words in survey.gaps()]
+    return survey.differences + [f"{change.places.show(path)}: {words}" for path, words in survey.gaps()]
 
 
 def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
@@ -196,7 +196,7 @@ def _save(change: Change, action: Action) -> None:
 
 def _copy_range(change: Change, action: Action, target: str) -> None:
     with open_file(action.path) as file, make_file(target) as out:
-        for at, data in file.written(action.start, action.stop):
+        for at, data in file.written_parts(action.start, action.stop):
             out.write(at - action.start, data)
         out.cut(action.stop - action.start)
         out.sync()

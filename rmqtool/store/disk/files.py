@@ -77,7 +77,7 @@ class File:
         """As :func:`rmqtool.store.disk.sparse.extents`."""
         return extents(self._fd, start, stop)
 
-    def written(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    def written_parts(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
         """As :func:`rmqtool.store.disk.sparse.written_parts`."""
         return written_parts(self._fd, start, stop)
 

@@ -154,7 +154,7 @@ class StoreLock:
                 self._lock(fd)
                 give_back(fd)
                 self._fd, self._watch, self._disturbed = fd, watch, None
-                watch.happened()  # what we did ourselves
+                watch.take_events()  # what we did ourselves
                 _held[_key(os.fstat(fd))] = self
         finally:
             if self._fd is None:
@@ -248,7 +248,7 @@ class StoreLock:
         return None
 
     def _take_events(self) -> int:
-        return self._watch.happened() if self._watch is not None else 0
+        return self._watch.take_events() if self._watch is not None else 0
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
         """Whether nobody else has it open, within a time; where that cannot be told, whether no writer is seen."""

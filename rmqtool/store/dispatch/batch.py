@@ -111,7 +111,7 @@ class QueuePuts:
         units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
         return units
 
-    def coded(self, tags_codes: Column) -> "QueuePuts":
+    def with_codes(self, tags_codes: Column) -> "QueuePuts":
         """The same with other tags codes."""
         entries = self.entries.copy()
         entries["tags_code"] = tags_codes

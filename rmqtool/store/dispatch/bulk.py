@@ -101,11 +101,11 @@ class BulkBuilder:
 
     def take(self) -> RecordBatch:
         """The batch so far; the builder starts anew."""
-        table, key_rows, key_hashes = self._columns.taken()
+        table, key_rows, key_hashes = self._columns.take()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)
         topics = [str(self._view[at : at + size], "utf-8", "replace") for at, size in self._columns.topics]
-        apart = self._columns.grouped()
+        apart = self._columns.group()
         batch = RecordBatch(
             **columns,
             topics=topics,
@@ -163,7 +163,7 @@ class _Reader:
         begin = walker.seek(start, min(stop, start + _SEARCHED), self._base)
         return self._find(builder, walker, begin, stop)
 
-    def found(self, start: int, stop: int) -> _Found:
+    def find(self, start: int, stop: int) -> _Found:
         """The records from ``start`` on that begin before ``stop``, to the first place that is none."""
         return self._find(*self._tools(), start, stop)
 
@@ -233,7 +233,7 @@ class _File:
         """Have further blocks looked through, ``count`` at most; returns how many."""
         before = len(self.waiting)
         for _number, (start, stop) in zip(range(count), self._blocks, strict=False):
-            look = self.reader.found if start == self.at else self.reader.guess
+            look = self.reader.find if start == self.at else self.reader.guess
             self.waiting.append((stop, pool.submit(look, start, stop)))
         return len(self.waiting) - before
 
@@ -287,7 +287,7 @@ class LogReader:
                     continue  # one record lies over the whole block
                 found = future.result()
                 if found.start != at:
-                    found = file.reader.found(at, stop)
+                    found = file.reader.find(at, stop)
                 yield from found.batches
                 at = found.end
                 if at < stop:

@@ -163,7 +163,7 @@ class StoreLayout:
                 return part
         return None
 
-    def configured(self, name: str) -> list[str]:
+    def configured_paths(self, name: str) -> list[str]:
         """Paths that a setting says, as they apply here; none without the setting."""
         return list(map(self._rebased, self.conf.paths(name)))
 
@@ -181,8 +181,8 @@ class StoreLayout:
         return path
 
     def _commit_log_paths(self) -> list[str]:
-        written = self.configured("storePathCommitLog") or [self.path("commitlog")]
-        return list(dict.fromkeys((*written, *self.configured("readOnlyCommitLogStorePaths"))))
+        written = self.configured_paths("storePathCommitLog") or [self.path("commitlog")]
+        return list(dict.fromkeys((*written, *self.configured_paths("readOnlyCommitLogStorePaths"))))
 
     def commit_log(self) -> Segments:
         """The commit-log files of all paths."""

@@ -119,7 +119,7 @@ class LogWriter:
         if self._current is not None:
             self._current.sync()
 
-    def unsynced(self) -> list[File]:
+    def take_unsynced(self) -> list[File]:
         """What :meth:`sync` would sync, oldest first, after the same was given to the system. Whoever takes these files
         syncs and closes them; the full ones are no more this one's then."""
         self.hand_over()

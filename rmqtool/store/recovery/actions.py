@@ -173,7 +173,7 @@ def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
     full = [f.end_timestamp for f in recovery.index.files if f.full]
     new = old._replace(physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0))
     low = verdict.files[0].base if verdict.files else 0
-    new = inputs.rules.confirmed(new, low=low, end=verdict.end, last=verdict.last_record)
+    new = inputs.rules.confirm(new, low=low, end=verdict.end, last=verdict.last_record)
     data = layout.checkpoint()
     if data is not None and new == old:
         return

@@ -275,7 +275,7 @@ class _Run:
         """Find the lowest offset of each queue; drop, or refuse, an empty last file that the broker fails at."""
         rules = self._inputs.rules
         for queue in self._queues.values():
-            if rules.blocked(queue):
+            if rules.is_blocked(queue):
                 file = queue.files[-1]
                 words = (
                     f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"

@@ -126,7 +126,7 @@ class _LogCheck:
                     end = self._dispatch(batches, file.base, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
-                end = rules.ended(file, end, limit)
+                end = rules.find_end(file, end, limit)
                 file.release()
                 passed += file.size
                 checking.done = passed

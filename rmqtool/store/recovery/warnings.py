@@ -127,6 +127,6 @@ def _first_end(inputs: StoreInputs, file: Segment) -> End:
     """The first place of a file that holds no record."""
     limit = inputs.rules.readable(file)
     end, _last = check_records(file.view(), 0, limit, crc=inputs.checks_crc)
-    end = inputs.rules.ended(file, end, limit)
+    end = inputs.rules.find_end(file, end, limit)
     file.release()
     return end

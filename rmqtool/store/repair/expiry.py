@@ -171,7 +171,7 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
         for batch in batch_queues_of(layout):
             paths += [file.path for file in _expired_queue(batch.segments, low, BATCH_UNIT)]
         paths += _expired_index(layout.index_paths(), low)
-        paths += [file.path for file in TimerFiles(layout).expired(low)]
+        paths += [file.path for file in TimerFiles(layout).find_expired(low)]
     return paths, before, low, warnings
 
 

@@ -72,7 +72,7 @@ class ReplayPlan:
         chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
         return {"source": source, **chosen, "to": self.to}
 
-    def chosen(self) -> Selection:
+    def selection(self) -> Selection:
         """The selection."""
         return selection(self.messages)
 
@@ -94,7 +94,7 @@ class ReplayTally:
         self.counts: Counter[tuple[Origin, str, MessageQueue | None, str]] = Counter()
         self.sent = self.refused = self.passed = 0
 
-    def stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
+    def count_stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
         """A message is at the cluster."""
         self.sent += 1
         self.counts[origin, status, queue, ""] += 1
@@ -139,7 +139,7 @@ def run(plan: ReplayPlan, output: str) -> int:
     except ValueError as err:
         raise BadValue(str(err)) from None
     options = client_options(plan.namesrv, plan.engine, plan.tls_config, plan.acl)
-    chosen = plan.chosen()
+    chosen = plan.selection()
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     with ExitStack() as stack:
         path, ending = plan.journal_path(), StopSignal()
@@ -281,7 +281,7 @@ class _Running:
     def _count(self, steps: list[Step], sent: Sent) -> None:
         for step in steps:
             if (queue := sent.arrived.get(step.place)) is not None:
-                self.tally.stored(step.origin, queue)
+                self.tally.count_stored(step.origin, queue)
             elif (reason := sent.refused.get(step.place)) is not None:
                 self.tally.not_taken(step.place, step.origin, reason)
         self._told_of(steps)
@@ -289,12 +289,14 @@ class _Running:
     def _told_of(self, steps: list[Step]) -> None:
         """How far this is: by the places of messages where these are offsets, else by their number."""
         if self._sending is not None and steps:
-            self._sending.done = self.tally.sent if self._sending.total is None else self._source.done(steps[-1].place)
+            self._sending.done = (
+                self.tally.sent if self._sending.total is None else self._source.amount_at(steps[-1].place)
+            )
 
     async def _plan_steps(self, replay: Replay, steps: list[Step]) -> None:
         for step in steps:
             try:
-                self.tally.stored(step.origin, await replay.target(step.origin), "TO_SEND")
+                self.tally.count_stored(step.origin, await replay.target(step.origin), "TO_SEND")
             except (ClientError, RemotingError) as err:
                 if not isinstance(err, ClientError):
                     raise

@@ -64,7 +64,7 @@ class Consuming:
         self._notify(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
         return call.answer()
 
-    def ended(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection is gone, and its clients with it."""
         self._notify(self._context.clients.drop(connection))
 

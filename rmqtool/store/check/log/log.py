@@ -124,7 +124,7 @@ class LogCheck:
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
                 found = next_record(view, file.base, at + 8, file.size)
                 if found >= file.size:
-                    if not last and self.ctx.rules.ended(file, end, file.size).ending is Ending.DAMAGED:
+                    if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
                     elif size:

@@ -139,7 +139,7 @@ class TimerFiles:
         """Position after the last unit, for the next start."""
         return self.recovery[1]
 
-    def expired(self, low: int) -> list[Segment]:
+    def find_expired(self, low: int) -> list[Segment]:
         """Files of the log that a broker deletes: up to the first whose last unit leads to a message that is there.
 
         The last file stays. Source: MappedFileQueue.deleteExpiredFileByOffsetForTimerLog.
