@@ -154,6 +154,34 @@ each message that was handed out and not acked. A value is a JSON object: `popTi
         ),
     ),
     File(
+        "Index, timers and half messages, in RocksDB",
+        "`rocksdbstore/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
+        "as RocksDB makes them",
+        "`store.rocksdb.MessageRocksDBStorage`, `IndexRocksDBRecord`, `TimerRocksDBRecord`, `TransRocksDBRecord`",
+        "5.4.0",
+        """
+Every broker makes this database. The column family `default` is the index (`indexRocksDBEnable`), `timer` has timer
+messages (`timerRocksDBEnable`), `trans` the half messages that are open (`transRocksDBEnable` with
+`transWriteOriginTransHalfEnable=false`). Writes reach the disk late: after a kill the database is often empty, and the
+next start fills it from the log. How far a family has come, these keys say: `lastOffsetPy` and `lastStoreTimeStamp`,
+and in `timer` `sys_topic_scan_offset_checkpoint` (the next queue offset of `rmq_sys_wheel_timer`) and
+`timeline_checkpoint` (what is due before this time has been delivered).
+""",
+        (
+            UnitText("Beginning of a key of the timeline", "timeline key head"),
+            UnitText("A timer message", "timeline value"),
+            UnitText("Beginning of a key of a half message", "half key head"),
+            UnitText("A half message", "half value"),
+            UnitText(
+                "Beginning of a key of the index",
+                "key hour",
+                "In place of `@K@key`: `@T@tags`, or `@U@` alone for the unique key.",
+            ),
+            UnitText("End of a key of the index", "key tail", "The value is the store time, as below."),
+            UnitText("How far it has come", "position"),
+        ),
+    ),
+    File(
         "Configuration in RocksDB, v2",
         "`config/rdb/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
         "as RocksDB makes them",

@@ -11,8 +11,8 @@ commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offse
   --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --columns= --help --output= --tz= --wide -h -o=
-consume: --ack --acl= --body= --columns= --exit-idle= --follow --from= --group= --help --limit= --namesrv= --orderly
-  --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
+consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
+  --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
   --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=

@@ -6,9 +6,9 @@ from formats.primitives import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTI
 from formats.topics import (
     DLQ_PREFIX,
     GIVEN_UP,
-    HALF,
+    HALVES,
     NOT_SENT_TO,
-    OP,
+    OPS,
     RETRY_PREFIX,
     SCHEDULE,
     SYSTEM_PREFIX,
@@ -23,7 +23,7 @@ _OF_BROKERS = {
 }  # fmt: skip
 _TIMER = "TIMER_"
 _WAITING = {SCHEDULE: "waits for its delay", TIMER: "waits for its time"}
-_HALVES = {HALF, OP, GIVEN_UP}
+_HALVES = {*HALVES, *OPS, GIVEN_UP}
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.sql92.filter import BadFilter, compile_filter
-from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
 from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.progress import stage
@@ -394,7 +394,7 @@ def _kind(record: Record, properties: dict[str, str], names: RetryNames) -> tupl
     """(event, group, detail) of a copy."""
     topic = record.topic.decode("utf-8", "replace")
     target = properties.get(REAL_TOPIC, "")
-    if topic == HALF:
+    if topic in HALVES:
         times = number_of(properties.get("TRANSACTION_CHECK_TIMES"))
         if times is not None:
             return "check", None, f"check {times}, put back"

@@ -4,9 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,28 +313,6 @@ def test_idle_is_an_end(served: TestBroker) -> None:
         assert (done.code, done.out.count("\n")) == (0, 1), done
         assert done.err.splitlines()[-1] == "1 message"
     assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_told_by_the_exit_code(number: signal.Signals) -> None:
-    """Of a broker that does not answer: what was asked for has not come."""
-
-    @asynccontextmanager
-    async def cluster() -> AsyncIterator[str]:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
-            one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
-            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "5"})
-            one.replies[C.PULL_MESSAGE] = lambda _request: None
-            yield namesrv.address
-
-    with serving(cluster()) as address:
-        command = [*RMQTOOL, "consume", "--namesrv", address, "T"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as running:
-            time.sleep(2)
-            running.send_signal(number)
-            running.communicate(timeout=60)
-    assert running.returncode == 128 + number
 
 
 def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:

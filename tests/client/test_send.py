@@ -250,7 +250,8 @@ def test_a_half_that_may_be_stored_twice_says_so() -> None:
     assert "1 message may be stored twice" in done.err
 
 
-def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Signals, tmp_path: Path) -> None:
     with broker(tmp_path / "store") as served:
         command = [*RMQTOOL, "send", "--namesrv", served.namesrv, "Signal", "--lines", "-o", "ndjson"]
         with subprocess.Popen(
@@ -261,9 +262,9 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) ->
             running.stdin.write("".join(f"{n}\n" for n in range(20_000)))
             running.stdin.flush()
             first = [running.stdout.readline() for _ in range(50)]
-            running.send_signal(signal.SIGINT)
+            running.send_signal(number)
             rest, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
+    assert running.returncode == 128 + number, said
     answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert 50 <= len(answers) < 20_000
     assert [row["status"] for row in answers] == ["SEND_OK"] * len(answers)

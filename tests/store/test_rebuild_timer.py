@@ -81,7 +81,7 @@ def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
     for second in (1, 5, 1, 250_000, 9, 1, 180_000, 1):
         lab.put(second)
     lab.put(9, UNIQ_KEY="A")
-    lab.put(9, TIMER_DEL_UNIQKEY="A")
+    lab.put(9, TIMER_DEL_UNIQKEY="Orders+A")
     lab.put(-3)
     store = lab.write(tmp_path)
     before = pending(store)
@@ -91,6 +91,17 @@ def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
     assert pending(store) == before
     assert len(list((store / "timerlog").iterdir())) == 3
     assert timer_findings(store) == []
+
+
+def test_what_a_broker_of_5_5_recalled_is_left_out(tmp_path: Path) -> None:
+    """Its marks name the unique key alone, which no older broker heeds."""
+    lab = timers.Timers()
+    kept = lab.put(9, UNIQ_KEY="A")
+    lab.put(10, UNIQ_KEY="B")
+    lab.put(10, UNIQ_KEY="B", TIMER_DEL_UNIQKEY="B")
+    store = lab.write(tmp_path)
+    assert rebuilt(store).queueEntries == 1
+    assert [row.physicalOffset for row in pending(store)] == [kept]
 
 
 def test_a_message_that_was_moved_on_waits_once(tmp_path: Path) -> None:

@@ -77,9 +77,14 @@ def test_times_of_units_are_those_of_messages(golden: Unpacked) -> None:
         assert unit.store_timestamp == row["message"]["storeTimestamp"]
 
 
-def test_a_crash_leaves_what_was_not_flushed_to_be_built_again(golden: Unpacked) -> None:
+def test_what_a_crash_took_from_the_queues_is_read_from_the_log(golden: Unpacked) -> None:
     store = golden("rocksdb-5.3.3-crash")
-    assert rows("consumequeue", "dump", store) == []
+    found = rows("consumequeue", "dump", store)
+    wanted = {
+        (row["cqTopic"], row["cqQueueId"], row["cqOffset"]): row["cqPhysicalOffset"]
+        for row in goldens.messages("rocksdb-5.3.3-crash")
+    }
+    assert {(row["topic"], row["queueId"], row["queueOffset"]): row["physicalOffset"] for row in found} == wanted
     database = queue_database(StoreLayout(str(store)))
     assert database is not None
     assert built_up_to(database) == 0

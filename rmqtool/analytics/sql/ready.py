@@ -3,17 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE, TIMER
-
-if TYPE_CHECKING:
-    pass
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, OPS, RETRY_PREFIX, SCHEDULE, TIMER
 
 # topics that a broker fills itself, with messages of others that wait, are retried, or are given up
 WAITING_TOPICS = (SCHEDULE, TIMER)
 OWN_TOPICS = (
-    *WAITING_TOPICS, HALF, OP, GIVEN_UP,
+    *WAITING_TOPICS, *HALVES, *OPS, GIVEN_UP,
 )  # fmt: skip
 OWN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _OWN = f"""(topic IN {OWN_TOPICS}

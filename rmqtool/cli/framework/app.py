@@ -90,7 +90,7 @@ class CliCommand(TyperCommand):
 
     def _with_named_arguments(self, args: list[str], takes_value: set[str]) -> list[str]:
         """``--topic TOPIC`` and ``--group GROUP`` of a command that takes it as a word: at the place of that word."""
-        metavars = [p.metavar for p in self.params if p.param_type_name == "argument"]
+        metavars = [(p.metavar or "").strip("[]") for p in self.params if p.param_type_name == "argument"]
         for metavar, names in _NAMED.items():
             if metavar not in metavars or takes_value & set(names):
                 continue

@@ -28,6 +28,11 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     for queue in report.renumbered:
         lost = counted(queue.lost, "message is lost", "messages are lost")
         note(f"not kept: {queue.topic} queue {queue.queueId}: {lost}; the offsets of later ones moved down by that")
+    for empty in report.emptyQueues:
+        if not empty.kept:
+            ended = f"ended at queue offset {empty.endedAt}, and none of its messages is in the log"
+            goes_on = f"goes on at {empty.endsAt}" if empty.endsAt else "begins at 0 again"
+            note(f"not kept: {empty.topic} queue {empty.queueId}: {ended}: it {goes_on}")
     if report.restarted:
         again = counted(report.restarted, "message", "messages")
         note(f"{again} of queues that began again at a lower offset: put after the earlier ones")
@@ -45,7 +50,7 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
         f"next: {command_line('check', report.store)}; then start the broker on it, and keep {report.source} until "
         "nothing is missed"
     )
-    return 1 if left or report.lostRangeCount else 0
+    return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
 
 
 def _say_left(left: list[NotTaken]) -> bool:

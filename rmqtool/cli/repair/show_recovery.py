@@ -27,7 +27,9 @@ def question(plan: RecoveryReport) -> str:
         return f"{first}Do this, and cut off {counted(messages, 'intact message')}?"
     if plan.tierDangers:
         return "Do this? A broker's next start then does harm to the tier."
-    return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
+    if plan.destroys and plan.startFile is None:
+        return "Do this, though the log is missing, and remove its queues?"
+    return "Do this all the same?" if plan.destroys else "Do this?"
 
 
 def _them(messages: int) -> str:

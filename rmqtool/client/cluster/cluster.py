@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.remoting import headers as h
-from formats.remoting.bodies import TopicRouteData
+from formats.remoting.bodies import TopicList, TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, require_success
@@ -165,6 +165,18 @@ class Cluster(Peers):
             fetching = self._fetching[topic] = self._spawn(self._fetch(topic))
             fetching.add_done_callback(lambda task: self._end_fetch(topic, task))
         return await share_result(fetching, topic)
+
+    async def topics(self) -> list[str]:
+        """All topics that the name servers know, those of the system among them.
+
+        Raises:
+            RemotingError: none answers, or not with topics.
+            BrokerError: the name server does not tell.
+        """
+        request = self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        response, address = await self._name_servers.call(request)
+        with self.answers_of(address):
+            return body_from(TopicList, require_success(response, address), address).topic_list
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""

@@ -137,7 +137,9 @@ class GroupMembership:
         async def tell(address: str) -> None:
             try:
                 await self._peers.ask(address, self._peers.request(RequestCode.UNREGISTER_CLIENT, header), _LEAVING)
-            except (RemotingError, BrokerError) as err:
+            except BrokerError as err:
+                log.warning("leaving a group: %s", err)
+            except RemotingError as err:
                 log.info("leaving a group: %s", err)
 
         await asyncio.gather(*[tell(address) for address in self._addresses()])

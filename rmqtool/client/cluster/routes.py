@@ -22,6 +22,7 @@ class Route:
         brokers: broker name to the addresses of master (0) and slaves by broker id.
         write_queues: broker name to the number of its queues that may be written to.
         ordered: the queues are fixed for a topic whose order matters over all of its queues.
+        inherited: new topics have its permission: it is the template, or names a broker or a cluster.
         assumed: no name server knows the topic yet: these are the queues that the first message will make.
     """
 
@@ -31,6 +32,7 @@ class Route:
     brokers: Mapping[str, Mapping[int, str]]
     write_queues: Mapping[str, int]
     ordered: bool = False
+    inherited: bool = False
     assumed: bool = False
 
     @classmethod
@@ -70,6 +72,7 @@ class Route:
             brokers,
             writes,
             ordered=bool(data.order_topic_conf),
+            inherited=any(item.perm & Perm.INHERIT for item in queues),
             assumed=queue_nums is not None,
         )
 

@@ -15,7 +15,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.cluster.errors import BrokerError, ClientError
 from rmqtool.client.consumer.fetcher import RESET_WAIT, Fetcher, Handler
 from rmqtool.client.consumer.offsets import beginning
 from rmqtool.client.consumer.options import PushOptions
@@ -45,7 +45,7 @@ class Locks:
         address = self._address(queues)
         response = await self.cluster.call(address, self._request(RequestCode.LOCK_BATCH_MQ, queues))
         if response.code:
-            log.warning("%s: queues are not locked: %s", address, response.remark)
+            log.warning("queues are not locked: %s", BrokerError(response, address))
             return set()
         return set(body_from(LockResponse, response, address).lock_ok_mq_set) & set(queues)
 

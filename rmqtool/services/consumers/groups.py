@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from formats.config.files import QueueOffset
-from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
@@ -173,8 +173,8 @@ class ConsumerGroups:
             return None
         config = self.topics.topics.get(topic)
         if config is None:
-            # 4.9 does not write every internal topic into the table
-            return None if topic in SYSTEM_TOPICS else "unknown-topic"
+            # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+            return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
     def _lag(

@@ -88,6 +88,7 @@ class BrokerState:
     """The tables of one store that is open for writing.
 
     Attributes:
+        changed_topics: names of the topics that were made, changed or removed since, each time again, in this order.
         at_once: topics and groups are written when they change, as a broker does it: without its topic no message is
             found that was acknowledged.
 
@@ -101,6 +102,7 @@ class BrokerState:
         self.release = store.live.release if store.writable else release_of(store.layout)
         self.clock = store.live.clock if store.writable else system_clock
         self.at_once = False
+        self.changed_topics: list[str] = []
         self._broken: set[str] = set()
         self._dirty: dict[str, Callable[[], bytes]] = {}
         self._topics = self._load(TOPICS, Topics)
@@ -196,6 +198,7 @@ class BrokerState:
                 _put(self._topics.topics, name, config)
             self._topics = before
             raise
+        self.changed_topics += changes
 
     def _build_topics(self) -> bytes:
         return self._topics_file.build(self._topics)

@@ -28,7 +28,8 @@ from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Found, claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
-from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
+from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.queues.rocks_open import open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
 _AGAIN = 1.0  # s until a dispatch that found no room is tried again

@@ -136,9 +136,9 @@ class MessagesInFlight:
             and self.topics.one(timer.TOPIC, timer.QUEUE_ID) is None
         ):
             return
-        from rmqtool.services.timers.timers import Timers  # needs NumPy, and most stores have no timer
+        from rmqtool.services.timers.timers import open_timers  # needs NumPy, and most stores have no timer
 
-        for waiting in Timers(self.log, self.now, self.warn, self.topics).messages():
+        for waiting in open_timers(self.log, self.now, self.warn, self.topics).messages():
             if waiting.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
                 found = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
                 if found is not None:

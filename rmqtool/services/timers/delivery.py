@@ -31,7 +31,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.live import LiveTimer
-from rmqtool.store.queues.timer.messages import TimerMessage, records_at
+from rmqtool.store.queues.timer.messages import TimerMessage, recalls_by_topic, records_at
 
 LEVEL = 0  # as which the timer is told of among the delay levels
 _METRICS = "timermetrics"
@@ -187,6 +187,7 @@ class TimerService:
         log = CommitLog(self.store.layout)
         recalled: dict[str, TimerMessage] = {}
         kept: list[_Due] = []
+        by_topic = recalls_by_topic(self.store.layout)
         marks = 0
         for number, record in records_at(log, (unit.physical_offset for unit in units)):
             unit = units[number]
@@ -203,7 +204,7 @@ class TimerService:
         done.skipped += len(units) - marks - len(kept)
         lost = dict(recalled)
         for due in kept:
-            key = due.message.recall_key
+            key = due.message.recall_key(by_topic=by_topic)
             if key is not None and key in recalled:
                 lost.pop(key, None)
                 done.recalled += 1

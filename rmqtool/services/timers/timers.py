@@ -1,6 +1,7 @@
-"""Timer messages of 5.x: what waits in the wheel, and in the queue before it.
+"""Timer messages of 5.x: what waits in the wheel or in the timeline, and in the queue before it.
 
-Source: store.timer.TimerMessageStore; store-engine 7.
+Source: store.timer.TimerMessageStore; store-engine 7. The timeline: store.timer.rocksdb.Timeline,
+TimerMessageRocksDBStore (5.5.0); releases-5.4-5.5 5.
 """
 
 from collections.abc import Iterator
@@ -11,17 +12,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, parse
 from formats.variants import timer
+from formats.variants.message_store import PLACE
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import DelayedMessage, DelayLevel
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.timers.plain import LEVEL, PlainTimers, plain_timers
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.message_store import Timeline, timeline_of
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.heads import lead_to_records
-from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, number_of
+from rmqtool.store.queues.timer.messages import (
+    TimerMessage,
+    in_the_wheel,
+    messages_from,
+    not_in_the_wheel,
+    number_of,
+    recalls_by_topic,
+    records_at,
+)
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
 from rmqtool.words import counted
 
@@ -57,16 +69,29 @@ class _Some(NamedTuple):
             yield self.many.take(slice(done, None)) if done else self.many
 
 
+def open_timers(log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> "Timers":
+    """The timer of a store, in files or in RocksDB; arguments as of :class:`Timers`."""
+    try:
+        timeline = timeline_of(log.layout)
+    except (CorruptFile, MissingRuntime, UnreadableStore) as err:
+        warn(f"{err}: timer messages in it are missing")
+        timeline = None
+    return Timers(log, now, warn, topics) if timeline is None else TimelineTimers(timeline, log, now, warn, topics)
+
+
 class Timers:
-    """The timer of one store.
+    """The timer of one store, in files.
 
     Args:
         now: the time at which "due" is meant, ms.
         topics: the store's queues, where they have been listed already.
     """
 
+    _form = "timer wheel"
+
     def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
         self.log, self.now, self.warn = log, now, warn
+        self._by_topic = recalls_by_topic(log.layout)
         self.files = TimerFiles(log.layout.passing_over())
         self.queue: PlainQueue | None = (topics or TopicQueues(log.layout)).one(timer.TOPIC, timer.QUEUE_ID)
 
@@ -127,7 +152,7 @@ class Timers:
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:
-        """(time of the slot, topic and unique key) of every message that is recalled."""
+        """(time of the slot, what the mark says) of every message that is recalled."""
         marks = (message for _number, message in in_the_wheel(self.log, self._found, self._found.deletes.nonzero()[0]))
         coming = not_in_the_wheel(self.log, self.queue, self.files, self._found)
         return {(message.fires, message.mark) for message in chain(marks, coming) if message.mark is not None}
@@ -187,13 +212,17 @@ class Timers:
                     ahead = beside.submit(read, first + _AT_ONCE)
                 yield some
 
+    def _recall_key(self, message: TimerMessage) -> str | None:
+        """What a mark says that recalls a message."""
+        return message.recall_key(by_topic=self._by_topic)
+
     def _row(self, message: TimerMessage) -> DelayedMessage | None:
         """None for a mark."""
         if message.mark is not None:
             return None
         record, properties = message.record, message.properties
         deliver = message.deliver_time
-        taken_back = (message.fires, message.recall_key) in self._recalled
+        taken_back = (message.fires, self._recall_key(message)) in self._recalled
         time = message.fires if deliver is None else deliver
         passed = self._passed
         return DelayedMessage(
@@ -214,6 +243,12 @@ class Timers:
             recalled=taken_back,
         )
 
+    @property
+    def _taken(self) -> int | None:
+        """Next queue offset that the timer takes up; None where that is not known."""
+        point = self.files.checkpoint
+        return point.last_timer_queue_offset if point is not None else None
+
     def row(self) -> DelayLevel:
         """The timer as one more level, number 0."""
         due = recalled = rolled = 0
@@ -230,8 +265,7 @@ class Timers:
             times = [min([*times[:1], message.deliverTimestamp]), max([*times[1:], message.deliverTimestamp])]
         low = self.queue.min_offset(self.log.min_offset) if self.queue is not None else 0
         high = self.queue.max_offset if self.queue is not None else 0
-        point = self.files.checkpoint
-        notes = ["timer wheel"]
+        notes = [self._form]
         notes += [f"{recalled} recalled"] if recalled else []
         notes += [f"{rolled} to be moved on when their slots fire"] if rolled else []
         return DelayLevel(
@@ -240,7 +274,7 @@ class Timers:
             delay=None,
             minOffset=low,
             maxOffset=high,
-            deliveredOffset=point.last_timer_queue_offset if point is not None else None,
+            deliveredOffset=self._taken,
             delivered=max(high - low - pending - recalled, 0),
             pending=pending,
             due=due,
@@ -251,3 +285,72 @@ class Timers:
             recalled=recalled,
             rolled=rolled,
         )
+
+
+class TimelineTimers(Timers):
+    """The timer of a store whose broker keeps what waits in RocksDB (``timerRocksDBEnable``).
+
+    The database has no mark: a recalled message is taken out of it.
+    """
+
+    _form = "timeline in RocksDB"
+
+    def __init__(
+        self, timeline: Timeline, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None
+    ) -> None:
+        super().__init__(log, now, warn, topics)
+        self._timeline = timeline
+        if timeline.delivered is None and timeline.scanned == 0 and self.queue is not None:
+            warn(
+                f"{PLACE}: what was delivered is not known, and a broker would deliver every timer message of the log "
+                "whose time has come again"
+            )
+
+    @property
+    def present(self) -> bool:
+        return True
+
+    @property
+    def _taken(self) -> int | None:
+        return self._timeline.scanned
+
+    def _plain(self) -> "Array":
+        return np.zeros(0, bool)
+
+    @cached_property
+    def _messages(self) -> list[TimerMessage]:
+        """Those of the database by deliver time, then those that are not in it yet, marks among them."""
+        units = list(self._timeline.units(self.warn))
+        found = []
+        for number, record in records_at(self.log, [unit.physical_offset for unit in units]):
+            unit = units[number]
+            if record.topic == timer.TOPIC.encode() and record.total_size == unit.size:
+                properties = parse(record.properties)
+                found.append(TimerMessage(unit.physical_offset, record, properties, unit.deliver_time, 0))
+        self._warn_of_lost(len(units) - len(found))
+        known = np.array([message.physical_offset for message in found], np.int64)
+        if self.queue is not None:
+            low = self.queue.min_offset(self.log.min_offset)
+            start = min(max(self._timeline.scanned, low), self.queue.max_offset)
+            found += messages_from(self.log, self.queue, start, known, self.files.precision)
+        return found
+
+    @cached_property
+    def _recalled(self) -> set[tuple[int, str | None]]:
+        # whatever topic a mark names before the unique key is passed over
+        marks = ((message.fires, message.mark) for message in self._messages)
+        return {(fires, mark[mark.find("+") + 1 :]) for fires, mark in marks if mark is not None}
+
+    def _recall_key(self, message: TimerMessage) -> str | None:
+        return message.key
+
+    def messages(self) -> Iterator[TimerMessage]:
+        yield from self._messages
+
+    def blocks(
+        self, *, due_only: bool = False, chosen: "Array | None" = None
+    ) -> "Iterator[DelayedMessage | PlainTimers]":
+        for message in self._messages:
+            row = self._row(message)
+            if row is not None and (row.due or not due_only):
+                yield row

@@ -3,7 +3,8 @@
 A check puts a copy of the half message to the end of the half queue; an op message names the queue offset of the copy
 that is ended, and does not say how. A committed message names the physical offset of that copy.
 
-Source: broker.transaction.queue (4.9.8; op messages of 5.x name many offsets); message-services 11.
+Source: broker.transaction.queue (4.9.8; op messages of 5.x name many offsets), broker.transaction.rocksdb (5.5.0);
+message-services 11, releases-5.4-5.5 5.
 """
 
 from bisect import bisect_left
@@ -14,7 +15,8 @@ from typing import Any
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, split_keys
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from formats.topics import GIVEN_UP, HALF, OP
+from formats.topics import GIVEN_UP, HALF, OP, ROCKS_HALF, ROCKS_OP
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import number_of
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
@@ -22,8 +24,10 @@ from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, me
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.message_store import OpenHalves, open_halves_of
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+HALF_OFFSET = "TRANS_OFFSET"  # of an op message where half messages are in RocksDB
 CHECK_TIMES, PREPARED_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
 OP_TAG = "d"
 _SYS_FLAG = HEADS[0].field("sys_flag")
@@ -95,16 +99,26 @@ class Transactions:
         warn_of_unbuilt(log, warn)
         offsets = known_offsets(self.layout, warn)
         self.checked = {q: at for (topic, group, q), at in offsets.items() if (topic, group) == (HALF, CHECK_GROUP)}
+        self._open = self._open_halves()
         self._index: list[IndexView] | None = None
         self._given_up = Pairs()  # identity → physical offset
         for queue in self.topics.of(GIVEN_UP):
             for message in messages_of(log, queue, warn):
                 self._given_up.add(_identity(message), message.entry.physical_offset)
 
+    def _open_halves(self) -> OpenHalves | None:
+        try:
+            return open_halves_of(self.layout, self.warn)
+        except (CorruptFile, MissingRuntime, UnreadableStore) as err:
+            self.warn(f"{err}: how often half messages were checked, and which were given up, is not known")
+            return None
+
     def all(self) -> Iterator[TransactionInfo]:
         """Every transaction whose half message is still in the log, in the order in which they began."""
         for queue in self.topics.of(HALF):
             yield from self._of_queue(queue)
+        for queue in self.topics.of(ROCKS_HALF):
+            yield from self._of_rocks(queue)
 
     def ops(self, half_queue: int) -> Pairs:
         """Half-queue offset to op-queue offset for one half queue."""
@@ -141,6 +155,40 @@ class Transactions:
             ]
             yield self._info(queue.queue_id, chain, ended, self._given_up.get(identity))
 
+    def _of_rocks(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
+        """Those of a broker that keeps open half messages in RocksDB: a check puts no copy back, and an op message
+        names the physical offset of the half message."""
+        ends: dict[int, int] = {}
+        ops = self.topics.one(ROCKS_OP, queue.queue_id)
+        for entry, _record, properties in messages_of(self.log, ops, self.warn) if ops is not None else ():
+            if (at := number_of(properties.get(HALF_OFFSET))) is not None and properties.get(TAGS) == OP_TAG:
+                ends.setdefault(at, entry.queue_offset)
+        for message in messages_of(self.log, queue, self.warn):
+            yield self._rocks_info(queue.queue_id, message, ends.get(message.entry.physical_offset))
+
+    def _rocks_info(self, half_queue: int, half: QueueMessage, op_offset: int | None) -> TransactionInfo:
+        at, properties = half.entry.physical_offset, half.properties
+        noted = self._open.get(at) if self._open is not None else None
+        copy = HalfCopy(
+            queueOffset=half.entry.queue_offset,
+            physicalOffset=at,
+            storeTimestamp=half.record.store_timestamp,
+            checkTimes=noted.check_times if noted is not None else 0,
+        )
+        topic, queue_id = properties.get(REAL_TOPIC), number_of(properties.get(REAL_QID))
+        op = self._op(ROCKS_OP, half_queue, op_offset) if op_offset is not None else None
+        commit = self._commit(topic, queue_id, properties, [copy], op.entry.physical_offset if op is not None else None)
+        note = end = None
+        if op is not None:
+            state, end = "committed" if commit is not None else "rolled-back", op.record.store_timestamp
+        elif self._open is not None and noted is None and self._open.has(at):
+            state, note = "given-up", "it was checked too often, and is in no queue of given-up messages"
+        elif commit is not None:
+            state, note = "committed", "no op message: it will be checked, and may be committed, again"
+        else:
+            state = "pending"
+        return self._make(state, half, half_queue, [copy], commit, end, op_offset, note=note)
+
     def _info(self, half_queue: int, chain: list[QueueMessage], ended: Pairs, given_up: list[int]) -> TransactionInfo:
         first, newest = chain[0], chain[-1]
         copies = [
@@ -155,7 +203,7 @@ class Transactions:
         ops = [op for copy in copies for op in ended.get(copy.queueOffset)]
         after = [at for at in given_up if at > copies[-1].physicalOffset]  # else it was given back to the check
         topic, queue_id = first.properties.get(REAL_TOPIC), number_of(first.properties.get(REAL_QID))
-        op = self._op(half_queue, ops[0]) if ops else None
+        op = self._op(OP, half_queue, ops[0]) if ops else None
         commit = self._commit(topic, queue_id, first.properties, copies, op.entry.physical_offset if op else None)
         note = end = None
         if op is not None:
@@ -170,11 +218,29 @@ class Transactions:
             state, note = "committed", "no op message: it will be checked, and may be committed, again"
         else:
             state = "passed" if copies[-1].queueOffset < self.checked.get(half_queue, 0) else "pending"
+        checked = newest.record.store_timestamp if copies[-1].checkTimes else None
+        given = after[0] if after and op is None else None
+        op_offset = ops[0] if ops else None
+        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, given, note)
+
+    @staticmethod
+    def _make(
+        state: str,
+        first: QueueMessage,
+        half_queue: int,
+        copies: list[HalfCopy],
+        commit: int | None,
+        end: int | None,
+        op_offset: int | None,
+        checked: int | None = None,
+        given_up: int | None = None,
+        note: str | None = None,
+    ) -> TransactionInfo:
         return TransactionInfo(
             state=state,
             producerGroup=first.properties.get("PGROUP"),
-            topic=topic,
-            queueId=queue_id,
+            topic=first.properties.get(REAL_TOPIC),
+            queueId=number_of(first.properties.get(REAL_QID)),
             msgId=first.message_id,
             keys=first.properties.get(KEYS),
             halfQueueId=half_queue,
@@ -182,17 +248,17 @@ class Transactions:
             checkTimes=max(copy.checkTimes for copy in copies),
             bornTimestamp=first.record.born_timestamp,
             storeTimestamp=first.record.store_timestamp,
-            lastCheckTimestamp=newest.record.store_timestamp if copies[-1].checkTimes else None,
+            lastCheckTimestamp=checked,
             endTimestamp=end,
-            opQueueOffset=ops[0] if ops else None,
+            opQueueOffset=op_offset,
             commitPhysicalOffset=commit,
-            givenUpPhysicalOffset=after[0] if after and op is None else None,
+            givenUpPhysicalOffset=given_up,
             copies=copies,
             note=note,
         )
 
-    def _op(self, half_queue: int, op_offset: int) -> QueueMessage | None:
-        queue = self.topics.one(OP, half_queue)
+    def _op(self, topic: str, half_queue: int, op_offset: int) -> QueueMessage | None:
+        queue = self.topics.one(topic, half_queue)
         if queue is None:
             return None
         return next(messages_of(self.log, queue, lambda _text: None, op_offset, op_offset + 1), None)

@@ -229,7 +229,7 @@ class Appender:
             reconsume_times=ready.reconsume_times,
             prepared_transaction_offset=ready.prepared_transaction_offset,
             version=ready.version,
-            max_message_size=self.rules.max_message_size,
+            max_message_size=len(ready.body),
         )
         packed = pack(record)
         _read_back(packed)

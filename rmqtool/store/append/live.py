@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self, TypeVar
 
-from formats.message.build import BLANK_SIZE
+from formats.message.build import BLANK_SIZE, MAX_MESSAGE_SIZE
 from rmqtool.errors import NoRoom, RanOut, Refused, RmqError, UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.append.answers import Illegal, PutResult
@@ -149,6 +149,7 @@ class LiveStore:
             release=self.release,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
+            max_message_size=conf.number("maxMessageSize", MAX_MESSAGE_SIZE),
             timer=TimerRules.of(conf, self.clock) if self.release.has_timer else None,
             light_queues=inputs.light_queues,
             batch_topics=self.batch_topics if self.release.has_attributes else set(),

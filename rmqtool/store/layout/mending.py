@@ -55,8 +55,9 @@ def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
         return SHORT_OR_STRANGE
     if size < wanted:
         return WayOn(
-            f"copy {path} again from a place where it is whole; without such a copy, {command_line('salvage')} keeps "
-            "every intact message"
+            f"gives {path} its length again, with an end-of-file blank behind its last message, so that later files "
+            "stay; a whole copy of the file is better, because messages are missing in this one",
+            FILES,
         )
     return WayOn(
         f"{path} is longer than the others: give the true file size with --broker-conf, or copy the file again"

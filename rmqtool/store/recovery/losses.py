@@ -7,6 +7,7 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
+from rmqtool.store.recovery.warnings import of_other_names
 from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a note names
@@ -36,7 +37,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
-    said = []
+    said = of_other_names(inputs)
     if losses:
         messages = sum(loss.messages for loss in losses)
         said.append(
@@ -115,6 +116,12 @@ def of_made_whole(recovery: Recovery) -> list[str]:
         said.append(
             f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
             f"({command_line('check', 'STORE')} tells where)"
+        )
+    if mended.fillers:
+        said.append(
+            f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
+            "first file: a broker that reads on from there passes over the rest of that file. "
+            f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes a store without such gaps"
         )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 from formats.endings import Ending
 from formats.message.read import End
-from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.segments import Segment, name_of
 from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
+from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -22,7 +23,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     Args:
         early: delayed messages that were dispatched without their deliver time.
     """
-    said: list[str] = []
+    said = of_other_names(inputs)
     if early:
         said.append(
             f"{early} delayed messages were dispatched again without their deliver time, as a 4.9 broker does "
@@ -48,6 +49,15 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     said += _of_compacted(inputs, dispatcher)
     said += inputs.rules.warnings()
     return said + _of_next_start(inputs, verdict, dispatcher)
+
+
+def of_other_names(inputs: StoreInputs) -> list[str]:
+    """Files of the log that were renamed or swapped."""
+    return [
+        f"{place.path}: its records say that it begins at {place.told}: if it was renamed, give it the name "
+        f"{name_of(place.told)} again before anything is written; {command_line('salvage')} reads it there"
+        for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
+    ]
 
 
 def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:

@@ -51,6 +51,7 @@ class Mended(NamedTuple):
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.
         gaps: messages that the log lacks between others of their queue.
+        fillers: of them, those for which fillers were written that are in the way of others.
         compared: bytes of the log that were held against queues and index.
     """
 
@@ -60,6 +61,7 @@ class Mended(NamedTuple):
     irregular: list[str]
     deleted: dict[str, int]
     gaps: int
+    fillers: int
     compared: int
 
 
@@ -122,6 +124,10 @@ class _Making:
                 if not found.complete:
                     self._put_keys(found)
                     index.finish()
+        elif not self._verdict.files and not inputs.quick:
+            # without a log no entry leads anywhere
+            index.removed += [file for file in index.files if file.path is not None]
+            index.files = []
         return Mended(
             queues=[
                 QueueMended(
@@ -143,6 +149,7 @@ class _Making:
             ],
             deleted=dict(self._deleted),
             gaps=sum(whole.gaps for whole in self._queues.values() if whole is not None),
+            fillers=sum(whole.fillers for whole in self._queues.values() if whole is not None),
             compared=self._compared,
         )
 
@@ -229,7 +236,7 @@ class _Making:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
-        whole.blanks = self._blanks
+        whole.blanks, whole.first_end = self._blanks, self._verdict.files[0].end
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:

@@ -68,6 +68,7 @@ class RebuildReport:
     indexEntries: int
     configs: list[ConfigOutcome] = field(default_factory=list)  # of the part config alone
     warnings: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # of the part files alone: what only a person can put right
     actions: list[str] = field(default_factory=list)
     applied: bool = False
     backup: str | None = None
@@ -371,6 +372,7 @@ def rebuild(
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
+    left: list[str] = []
     if CONFIG in parts:
         doctor = ConfigDoctor(layout)
         doctor.run()
@@ -381,7 +383,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         mender = LengthMender(layout)
         actions = mender.prepare(change)
         counts = dict.fromkeys(("messages", "queues", "queueEntries", "indexEntries"), 0)
-        configs, warnings = [], mender.left
+        configs, warnings, left = [], [*mender.warnings, *mender.left], mender.left
     elif COMPACTION in parts:
         compacted = CompactionBuilder(layout)
         actions = compacted.prepare(change)
@@ -414,6 +416,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         **counts,
         configs=configs,
         warnings=[*said, *warnings],
+        left=left,
         actions=actions,
         applied=applied,
         backup=change.path if applied else None,

@@ -66,6 +66,7 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         "queues lack messages": len(report.renumbered),
         "messages are in queues that began again": report.restarted,
         "messages have wrong queue offsets": report.wrongOffsets,
+        "queues without a message would begin at 0 again": sum(not queue.kept for queue in report.emptyQueues),
     }
     told = [f"{count} {what}" for what, count in moved.items() if count]
     if told:

@@ -109,6 +109,10 @@ class _Mirror:
             with self._open_store(release) as store:
                 try:
                     await self._run(told, cluster, store)
+                except RemotingError as err:
+                    if not told.is_set():
+                        raise
+                    note(str(err))  # what was asked for last never came
                 finally:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))

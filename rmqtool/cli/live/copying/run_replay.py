@@ -223,6 +223,10 @@ class _Running:
                     "another --journal"
                 ) from err
             except CannotGoOn as err:
+                if told.is_set() and isinstance(err.__cause__, RemotingError):  # what was asked for last never came
+                    note(str(err))
+                    self.told_to_end = True
+                    return told.exit_code
                 raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
             finally:
                 reading.cancel()

@@ -87,6 +87,12 @@ class BrokerContext:
         """The release whose rules the broker follows."""
         return self.settings.release
 
+    def forget_positions(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop what is known in memory of how far groups are, where a topic or a group was deleted."""
+        for positions in (self.pulled, self.resets):
+            for key in [key for key in positions if key[0] == topic or key[1] == group]:
+                del positions[key]
+
     def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
         """The answer to a request that the store did not carry out.
 

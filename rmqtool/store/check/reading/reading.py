@@ -172,6 +172,8 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
         return 0, 0, 0
     if step in MEND_FILES:
         return 1, 1, 0  # the files, one by one, are told before
+    if not step.command and code == "file-foreign":
+        return 1, -1, 0  # a directory that is moved away; no command goes on where one is
     if not step.command:
         return (1, 0, 0) if code.startswith("file-") or code == "log-position" else (4, 0, 0)
     if step.command == FILES:
