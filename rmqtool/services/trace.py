@@ -110,7 +110,7 @@ class OffsetReasons:
         """Offsets before the last reset or clone of ours, where what it wrote still stands; else nothing."""
         if self._before is None:
             self._before = {}
-            with suppress(OSError, RmqError, FormatError):  # what cannot be told of the past is not told
+            with suppress(OSError, RmqError, FormatError):  # what is not known of the past is left out
                 self._before = self._find_replaced()
         return self._before
 

@@ -383,7 +383,7 @@ def _await_questions(undecided: Undecided | None, ending: StopSignal) -> None:
         undecided.wait(ending)
         left = undecided.lines()
         more = f"; not about those of lines {', '.join(map(str, left[:20]))}" if left else ""
-        note(f"brokers have asked about {len(lines) - len(left)} of them, and were told{more}")
+        note(f"brokers have asked about {len(lines) - len(left)} of them, and got the answer{more}")
 
 
 def _line(line: bytes) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Halves of transactions whose end a broker has not confirmed: it asks, and is told."""
+"""Halves of transactions whose end a broker has not confirmed: it asks, and gets the answer."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ class Undecided:
         self._open: dict[str, int] = {}
 
     def add(self, message_id: str, line: int) -> None:
-        """One whose end was told and not confirmed."""
+        """Add one whose end was sent and not confirmed."""
         with self._lock:
             self._open[message_id] = line
 

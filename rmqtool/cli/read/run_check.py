@@ -125,7 +125,7 @@ def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
 
 
 def _in_words(steps: list[Step], store: str) -> str:
-    """Steps as somebody types them."""
+    """Steps as a person types them."""
     return with_store(sentences(steps), store)
 
 

@@ -39,7 +39,7 @@ HEADER_FIELDS = (
 
 
 def selection(choice: MessageChoice) -> Selection:
-    """What the options choose; a range that holds nothing is told on stderr."""
+    """What the options choose; a range that holds nothing is reported on stderr."""
     chosen = Selection(
         tuple(choice.topic or ()),
         tuple(choice.queue or ()),

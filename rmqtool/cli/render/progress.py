@@ -40,7 +40,7 @@ class Shown:
                 self._looking.start()
 
     def end(self, stage: Stage) -> None:
-        """It has ended; programs are told how far it came."""
+        """End a stage; programs get its last state."""
         with self._lock:
             began = next(began for known, began in self._stages if known is stage)
             self._stages = [known for known in self._stages if known[0] is not stage]

@@ -31,7 +31,7 @@ VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", 
 # the same in all commands that have it; of others the generated table has the words
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
-# A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
+# A shell evaluates the answers, or puts them on the line unchanged; names in a store may be anything
 _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
 
 

@@ -110,7 +110,7 @@ class _Held:
         if self._file is None:
             from tempfile import TemporaryFile
 
-            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until told
+            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until it is closed
         self._file.writelines(self._lines)
         self._lines, self._text = [], 0
 

@@ -59,7 +59,7 @@ class Lines:
             raise UnreadableStore(f"{self._name}: {os.strerror(err.errno or 0)}") from err
 
     def _check(self) -> None:
-        """What can be told before anything is written."""
+        """What can be refused before anything is written."""
         kind = os.fstat(self._fd).st_mode
         if stat.S_ISDIR(kind):
             raise UnreadableStore(f"{self._name}: is a directory; give a file with one message on each line")

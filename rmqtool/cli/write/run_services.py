@@ -56,7 +56,7 @@ def run_loop(
         levels = ", ".join(f"level {level}" if level else "the timer" for level in report.stuck)
         note(f"ended with messages that wait: nothing more can be delivered of {levels}")
     if ending.asked:
-        note(f"told to end: what waits still is delivered by the next run ({command_line('delay', 'list', path)})")
+        note(f"stopped: what still waits is delivered by the next run ({command_line('delay', 'list', path)})")
     names = [
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
         *(name for name in ("rolled", "recalled") if getattr(report, name)),
@@ -109,7 +109,7 @@ def run_requeue(
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
     write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
     if ending.asked:
-        note("told to end before all was done: the next run goes on here")
+        note("stopped before all was done: the next run goes on here")
         return ending.exit_code
     open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
     return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)

@@ -36,11 +36,11 @@ class Pace:
     """Lets so many messages a second pass.
 
     Args:
-        told: ends a wait.
+        stop: ends a wait.
     """
 
-    def __init__(self, rate: float | None, told: asyncio.Event) -> None:
-        self._rate, self._told, self._next = rate, told, 0.0
+    def __init__(self, rate: float | None, stop: asyncio.Event) -> None:
+        self._rate, self._stop, self._next = rate, stop, 0.0
 
     def most(self, batch: int) -> int:
         """Messages of a request, so that a slow rate is no sequence of bursts."""
@@ -56,13 +56,13 @@ class Pace:
         if due > now:
             try:
                 async with asyncio.timeout(due - now):
-                    await self._told.wait()
+                    await self._stop.wait()
             except TimeoutError:
                 pass
 
 
 class CannotGoOn(ClientError):
-    """Messages could not be sent, or it cannot be told whether they were; the words say why."""
+    """Messages could not be sent, or it is not known whether they were; the words say why."""
 
 
 class Lost(CannotGoOn):
@@ -114,8 +114,8 @@ class Replay:
 
     Args:
         producer: of the cluster.
-        told: set when it is to end early.
-        warn: is told of attempts that failed.
+        stop: set when it is to end early.
+        warn: called with each attempt that failed.
     """
 
     def __init__(
@@ -123,15 +123,15 @@ class Replay:
         producer: Producer,
         journal: Journal,
         options: ReplayOptions,
-        told: asyncio.Event,
+        stop: asyncio.Event,
         warn: Callable[[str], None] = log.warning,
     ) -> None:
         self._producer, self._journal, self._options = producer, journal, options
-        self._told, self._warn = told, warn
+        self._stop, self._warn = stop, warn
         self._cluster: Cluster = producer.cluster
         self._puller = Puller(self._cluster, masters=True)
         self._next: dict[MessageQueue, int] = {}
-        self._pace = Pace(options.rate, told)
+        self._pace = Pace(options.rate, stop)
 
     async def target(self, origin: Origin) -> MessageQueue:
         """The queue that messages of a queue go to: the one with its number, or one of as many as there are.
@@ -154,8 +154,8 @@ class Replay:
         """
         queues = await self._targets(steps)
         with _no_way_on():
-            floors = await try_often(partial(self._floors, set(queues.values())), self._told, self._warn)
-            before = await try_often(partial(self._before, floors), self._told, self._warn)
+            floors = await try_often(partial(self._floors, set(queues.values())), self._stop, self._warn)
+            before = await try_often(partial(self._before, floors), self._stop, self._warn)
         begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
         return await self._finish(begun, steps, queues)
@@ -170,12 +170,12 @@ class Replay:
         sent = Sent()
         if begun.arrived is None:
             await self._wait(self._options.settle)
-            if self._told.is_set():
+            if self._stop.is_set():
                 return sent
             sent.uncertain = set(begun.floors)
         else:
             with _no_way_on():
-                await try_often(partial(self._prove, begun.before), self._told, self._warn)
+                await try_often(partial(self._prove, begun.before), self._stop, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
             self._journal.begin(begun)  # from here on more of it may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
@@ -207,7 +207,7 @@ class Replay:
 
         Raises:
             MadeAgain: one is another.
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: it is not known.
         """
         for queue, last in before.items():
             try:
@@ -230,15 +230,15 @@ class Replay:
             if len(sent.arrived) + len(sent.refused) == len(steps):
                 self._journal.end_round(begun, len(sent.arrived), list(sent.refused))
                 return sent
-            if self._told.is_set() or pause is None:
+            if self._stop.is_set() or pause is None:
                 break
             self._warn(f"{sent.error}; it is tried again")
             await self._wait(max(pause, self._options.settle if sent.uncertain else 0))
-            if self._told.is_set():
+            if self._stop.is_set():
                 break
         if not sent.uncertain:  # else whoever goes on must ask
             self._journal.stop_round(list(sent.arrived))
-        if self._told.is_set():
+        if self._stop.is_set():
             return sent
         raise CannotGoOn(str(sent.error))
 
@@ -257,7 +257,7 @@ class Replay:
         while at < len(steps):
             part = self._part(steps, at)
             await self._pace.wait(len(part))
-            if self._told.is_set():
+            if self._stop.is_set():
                 return
             at += len(part)
             try:
@@ -385,7 +385,7 @@ class Replay:
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._stop.wait()
         except TimeoutError:
             pass
 

@@ -41,7 +41,7 @@ class Finishing:
 
     Args:
         resets: offsets that groups were set to and have not taken up: nothing is moved there.
-        freed: told of a queue (topic, group, queue id) that ordered pops may look at again.
+        freed: called with a queue (topic, group, queue id) that ordered pops may look at again.
     """
 
     def __init__(

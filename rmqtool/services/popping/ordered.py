@@ -43,7 +43,7 @@ class OrderedPops:
         """Whether a queue gives nothing out.
 
         Args:
-            attempt: whoever repeats his attempt gets the same messages again at once.
+            attempt: a client that repeats its attempt gets the same messages again at once.
             invisible_time: ms, for a last pop that has none.
         """
         info = self._get(topic, group, queue_id)

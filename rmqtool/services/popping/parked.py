@@ -61,7 +61,7 @@ class Parked(Generic[T]):
 
     @property
     def awaited(self) -> list[Key]:
-        """All for which somebody waits."""
+        """All for which a client waits."""
         return list(self._waiting)
 
     def find_concerned(self, topic: str, queue_id: int) -> list[Key]:

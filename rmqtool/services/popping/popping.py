@@ -1,4 +1,4 @@
-"""Hand out messages for a time: which of them, from where on, and what is noted of it before they are told.
+"""Hand out messages for a time: which of them, from where on, and what is noted of it before clients get them.
 
 A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them where it is killed; here each
 is stored before it is answered. A group's offset goes behind what was handed out as soon as the checkpoint is stored.
@@ -94,7 +94,7 @@ class Popping:
         records: stores checkpoints.
         broker_name: for handles.
         resets: offsets that groups were set to, by topic, group and queue id; taken out when they are used.
-        failed: told why a checkpoint could not be stored; its messages are not handed out then.
+        failed: called with the reason why a checkpoint could not be stored; its messages are not handed out then.
     """
 
     def __init__(

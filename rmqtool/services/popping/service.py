@@ -25,9 +25,9 @@ class PopBroker:
 
     Attributes:
         address: HOST:PORT.
-        arrived: told of a queue that has a message more.
-        freed: told of a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
-        topic_made: told of a topic that was not there.
+        arrived: called with a queue that has a message more.
+        freed: called with a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
+        topic_made: called with a topic that was not there.
         in_time: whether the timer has delivered all that is due.
     """
 

@@ -1,6 +1,6 @@
 """Retries and dead letters: what consumer groups gave back, and what became of it.
 
-A failed message is stored anew for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
+A failed message is stored again for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
 its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
 ``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
 before it comes to the dead letters.
@@ -206,7 +206,7 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
 
 
 def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
-    """What is told of every copy.
+    """What is listed of every copy.
 
     Args:
         origin: the topic that it came from, where the message itself does not say.

@@ -31,7 +31,7 @@ _V = TypeVar("_V")
 
 
 class DrainedState(BrokerState):
-    """As :class:`BrokerState`, of a store that is only read. Config files that cannot be read are told and left out.
+    """As :class:`BrokerState`, of a store that is only read; unreadable config files are reported and left out.
 
     Args:
         offsets_path: where offsets are kept; those in it count for more than those of the store.
@@ -62,7 +62,7 @@ class DrainedState(BrokerState):
         return self._own_path, offsets | self._kept
 
     def _prove(self, reading: Reading, row: Wanted) -> None:
-        """That an offset is one of this store, as far as that can be told."""
+        """That an offset is one of this store, as far as that is known."""
         topic, group, queue_id = row.key
         found = _fingerprint(reading, topic, queue_id, row.offset - 1)
         if found == row.last:

@@ -33,7 +33,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.live import LiveTimer
 from rmqtool.store.queues.timer.messages import TimerMessage, recalls_by_topic, records_at
 
-LEVEL = 0  # as which the timer is told of among the delay levels
+LEVEL = 0  # of the timer among the delay levels
 _METRICS = "timermetrics"
 _NEVER = 2**63 - 1  # when the wheel took up a message that was due already
 
@@ -54,7 +54,7 @@ class TimerService:
     """The timer of a store that is open for writing. Its files are made when the first message comes.
 
     Args:
-        warn: told of what cannot be delivered.
+        warn: called with what cannot be delivered.
 
     Attributes:
         stuck: whether it stands before a message that a broker cannot take up either.
@@ -348,7 +348,7 @@ class TimerService:
     def _reckoned_again(self, message: TimerMessage, out: int, opened: LiveTimer) -> int | None:
         """When the wheel is to let go of a message whose time was reckoned by another clock; None for others.
 
-        It is stored anew with that time, as a message that is moved on is.
+        It is stored again with that time, as a message that is moved on is.
         """
         clock, stored = self.store.live.clock(), message.record.store_timestamp
         jitter = _JITTER * self.precision

@@ -60,7 +60,8 @@ class Copies:
     after the check has passed them.
 
     Args:
-        log, queues: as they are when this is made; what comes later is told by :meth:`renewed` and :meth:`ended`.
+        log, queues: as they are when this is made; what comes later goes to :meth:`note_renewed` and
+            :meth:`note_ended`.
     """
 
     def __init__(self, log: CommitLog, queues: TopicQueues, state: BrokerState, queue_id: int) -> None:

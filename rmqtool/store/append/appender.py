@@ -161,7 +161,7 @@ class Appender:
         return result, ready.inner_messages
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages one after the other, each by itself; what is not taken is told in its result."""
+        """Append messages one after the other, each by itself; a refusal is in its result."""
         if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages
 

@@ -36,7 +36,7 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
-            # settings may name the log of a store that somebody else writes
+            # settings may name the log of a store that another process writes
             if os.path.isdir(folder) and list_folder(folder):
                 raise Refused(f"{folder}: is not empty: give another directory")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):

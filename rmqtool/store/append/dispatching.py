@@ -144,7 +144,7 @@ class LiveDispatch:
         self._running = self._thread().submit(self._dispatch_to, end)
 
     def begin_to_take(self, end: int) -> "Future[Taken]":
-        """As :meth:`begin`; what is not durable then, for whoever syncs it: all of it lies before ``end``."""
+        """As :meth:`begin`; what is not durable then, for the caller to sync: all of it lies before ``end``."""
         taken: Future[Taken] = Future()
 
         def work() -> int:
@@ -181,8 +181,9 @@ class LiveDispatch:
             raise
 
     def _let_go_of_queues(self) -> None:
-        """Forget how far queues were thought to be, and open them anew: the same messages are dispatched once more, and
-        those that got their entries are passed over."""
+        """Forget how far queues were thought to be, and open them again: the same messages are dispatched once more,
+        and those that got their entries are skipped.
+        """
         for key, queue in self._dispatcher.queues.items():
             self._ends[key] = queue.written_offset
         self._dispatcher = self._new_dispatcher()

@@ -244,7 +244,7 @@ class LiveStore:
     def stop_disturbed(self, err: Disturbed) -> Disturbed:
         """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it.
 
-        Whoever asks later hears the same: who is told first may be a client, and the one at the terminal last.
+        Later callers get the same error: the first may be a client, and the last the person at the terminal.
         """
         if self._told is not None:
             return self._told
@@ -443,8 +443,8 @@ class LiveStore:
         nothing was stored since.
 
         What went wrong in one is raised by the next call, or by :meth:`flush` or :meth:`close`, and ends all writing.
-        With ``sync_flush`` it is done at once: an error of the medium is told once, and no message may be acknowledged
-        between its being told to that thread and to this one.
+        With ``sync_flush`` it is done at once: the kernel reports an error of the medium once, and no message may be
+        acknowledged between its report to that thread and to this one.
 
         Raises:
             Refused: as :meth:`flush`.

@@ -68,7 +68,7 @@ class Touched:
         self.folders.clear()
 
     def take(self) -> tuple[list[str], set[str]]:
-        """(files, folders), which are whoever's who takes them to make durable."""
+        """(files, folders), which belong to the caller, who makes them durable."""
         taken = sorted(self.files), self.folders
         self.files, self.folders = set(), set()
         return taken
@@ -95,7 +95,7 @@ class CheckpointFile:
 
         Args:
             last_store_timestamp: of the message, ms.
-            index_timestamp: end time of that file, ms; an earlier one than is told already changes nothing.
+            index_timestamp: end time of that file, ms; an earlier one than before changes nothing.
         """
         point = self._point._replace(
             physic_msg_timestamp=last_store_timestamp,
@@ -308,7 +308,7 @@ class LiveIndex(IndexBuilder):
         return self.full_until
 
     def take(self) -> list[str]:
-        """Paths of what :meth:`sync` would make durable, for whoever does it."""
+        """Paths of what :meth:`sync` would make durable, for a caller that does it."""
         paths = [file.path for file in self._take_changed() if file.path is not None]
         self._synced = len(self.files) - 1
         return paths

@@ -1,4 +1,4 @@
-"""Make the logs of compacted topics of 5.x anew from every intact message that they or the commit log have.
+"""Rebuild the logs of compacted topics of 5.x from every intact message that they or the commit log have.
 
 A queue in order is left as it is. In the others each key keeps its newest message, and all messages stay that no
 compaction has looked at: the next one does what is left. Where both logs have a queue offset the commit log is right.
@@ -83,7 +83,7 @@ class CompactionBuilder:
 
     Attributes:
         messages: that were looked at.
-        queues: that were made anew.
+        queues: that were rebuilt.
         units: of these queues.
         warnings: what the person should know.
 

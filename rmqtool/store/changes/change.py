@@ -161,7 +161,7 @@ class Change:
             Refused: a file is not as it was when this change was planned; nothing was changed.
             Interrupted: a signal came while it was applied.
         """
-        check_alone(self.root)  # says who came; what has changed by that is told by the next line
+        check_alone(self.root)  # says who came; the next line says what that has changed
         self._fix()
         folders = files.folders_from(self.inside("after"))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
@@ -279,7 +279,7 @@ class Change:
 
         Raises:
             UnreadableStore: instead of an OSError.
-            Refused: somebody else changes the store meanwhile.
+            Refused: another process changes the store meanwhile.
             Disturbed: as it was, and that something is left.
         """
         try:

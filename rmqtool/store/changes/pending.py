@@ -1,4 +1,4 @@
-"""The run of a store that is half done: found, told, finished, or given up."""
+"""The run of a store that is half done: found, described, finished, or given up."""
 
 import os
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ def way_on(root: str) -> str:
     """What to do about a run that cannot be finished."""
     return (
         f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
-        "backup too; recover then plans anew"
+        "backup too; recover then makes a new plan"
     )
 
 

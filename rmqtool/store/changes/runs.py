@@ -88,7 +88,7 @@ def runs(places: Places, home: str | None = None) -> list[Run]:
             try:
                 head = manifests.read_head(entry.path)
             except RmqError as err:
-                # whose it is cannot be told by it; in a place that others use too it may be theirs
+                # it does not say whose it is; in a place that others use too it may be theirs
                 if beside or _owner(entry.path, places):
                     found.append(Run(entry.path, None, err))
                 continue
@@ -146,7 +146,7 @@ def sweep(places: Places, home: str | None = None) -> None:
             if any(name.startswith("manifest.json") and name != "manifest.json.tmp" for name in names):
                 continue
             if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:
-                continue  # somebody else's
+                continue  # of another store
             if _owner(entry.path, places) or (beside and IDENTITY not in names):
                 remove_tree(entry.path)
 

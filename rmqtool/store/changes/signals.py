@@ -78,7 +78,7 @@ class Signals:
         """From here on signals are only noted. One that came before stops here.
 
         Raises:
-            Stop: it did, and somebody swallowed that.
+            Stop: it did, and that was swallowed.
         """
         if self.asked is not None:
             raise Stop

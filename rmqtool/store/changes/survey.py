@@ -123,7 +123,7 @@ class Survey:
             base = offset_name(os.path.basename(action.path))
             if action.do == "remove" and base is not None and not _QUEUE.match(self._places.show(action.path)):
                 where = action.path if how is How.BEFORE else self._inside(action.kept)
-                with suppress(OSError):  # told already
+                with suppress(OSError):  # reported already
                     found[base] = action.path, os.stat(where).st_size
         return found
 
@@ -254,7 +254,7 @@ class Survey:
         try:
             file = open_file(path)
         except OSError:
-            return  # told already
+            return  # reported already
         with file:
             size = file.about().st_size
             if log.before is not None and digest_before(file, at) != log.before:

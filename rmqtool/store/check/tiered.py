@@ -33,12 +33,12 @@ def check_tiered(ctx: Context) -> None:
 
 
 def check_tier_goes_on(ctx: Context) -> None:
-    """Whether a broker's next start goes on with the tier; told before what else is wrong."""
+    """Whether a broker's next start goes on with the tier; reported before what else is wrong."""
     try:
         tier = ctx.tier
         dangers = tier.dangers(local_ranges(ctx.layout)) if tier is not None and not ctx.log_seen.absent else []
     except RmqError:
-        return  # queues that cannot be read are told where they are checked
+        return  # queues that cannot be read are reported where they are checked
     for danger in reversed(dangers):
         about = {"topic": danger.topic, "queueId": danger.queueId} if danger.topic is not None else {}
         ctx.found.add(f"tiered-{danger.kind}", METADATA, count=max(danger.messages, 1), actual=danger.words, **about)
@@ -51,7 +51,7 @@ def _metadata(ctx: Context) -> TieredMetadata | None:
             if isinstance(found := read_config(ctx.layout, METADATA, bak=bak), TieredMetadata):
                 return found
         except RmqError:
-            continue  # told with the other config files
+            continue  # reported with the other config files
     return None
 
 

@@ -1,4 +1,4 @@
-"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3).
+"""The JSON files below ``config/``: read, distinguished, and checked (common.ConfigManager; store-formats 1.3).
 
 Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or one database for all
 three (``useSingleRocksDBForAllConfigs=true`` since 5.4, or ``configManagerVersion=v2``): they read as the files would.

@@ -238,7 +238,7 @@ def misfits(layout: StoreLayout, release: Release | None = None) -> list[Misfit]
 
 
 def unfit(layout: StoreLayout) -> list[str]:
-    """:func:`misfits` as warnings for whoever writes: files are written by the length that those of the store have."""
+    """:func:`misfits` as warnings for writers: files are written by the length that those of the store have."""
     return [misfit.words(layout.conf) for misfit in misfits(layout)]
 
 

@@ -7,9 +7,9 @@ Two things make more of it than a lock:
 * A POSIX record lock belongs to a process, which loses it as soon as it closes any descriptor of the file: copying the
   store in the same process is enough. So ours belongs to an open file description; it excludes a broker's as well. The
   kernel does not tell whose it is; for that a POSIX lock lies on byte 1.
-* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So whoever
-  writes watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is
-  applied (:func:`held_off`).
+* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So a writer
+  watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is applied
+  (:func:`held_off`).
 """
 
 import errno
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
 _LOCK, _WHO = 0, 1  # the bytes of the file
-_TRANSIENT = 0.5  # s; a backup, or somebody who only looks, has it open for much less
+_TRANSIENT = 0.5  # s; a backup, or a reader, has it open for much less
 _PAUSE = 0.02  # s
 _WAIT = 0.2  # s
 _held: dict[tuple[int, int], "StoreLock"] = {}  # those of this process, by device and inode of the file
@@ -42,9 +42,9 @@ class Disturbed(Refused):
 
 
 def holder(root: str) -> int | None:
-    """Process id of whoever holds the store's lock; None when it is free.
+    """Process id of the holder of the store's lock; None when it is free.
 
-    It is 0 where it cannot be told whose it is: on another machine, or in another container.
+    It is 0 where the holder is not known: on another machine, or in another container.
 
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
@@ -132,7 +132,7 @@ class StoreLock:
         return self
 
     def _try_take(self) -> bool:
-        """Take it; False if somebody else has the file open, and not locked.
+        """Take it; False if another process has the file open, and not locked.
 
         The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
         it later is seen by :meth:`check`.
@@ -166,7 +166,7 @@ class StoreLock:
         try:
             pid = holder(os.path.dirname(self.path))
         except UnreadableStore:
-            return  # whoever may not read it may be allowed to write
+            return  # a process that may not read it may be allowed to write
         if pid is not None:
             self._refuse(pid)
 
@@ -193,7 +193,7 @@ class StoreLock:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WHO)
         except OSError:
-            return  # then nobody is told who holds it
+            return  # then it does not say who holds it
 
     def _somebody(self) -> str:
         from rmqtool.store.disk.openers import openers
@@ -251,7 +251,7 @@ class StoreLock:
         return self._watch.take_events() if self._watch is not None else 0
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
-        """Whether nobody else has it open, within a time; where that cannot be told, whether no writer is seen."""
+        """Whether nobody else has it open, within a time; where that is not known, whether no writer is seen."""
         from rmqtool.store.disk.openers import openers
 
         give_up = time.monotonic() + seconds

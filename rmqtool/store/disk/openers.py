@@ -1,4 +1,4 @@
-"""Who opens a file: told by the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
+"""Who opens a file: from the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
 
 import os
 import struct

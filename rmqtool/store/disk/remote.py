@@ -43,7 +43,7 @@ class Partial(mmap.mmap):
 
     @abstractmethod
     def forget(self, start: int, stop: int) -> None:
-        """Give back the room of [start, stop): whoever reads it again must say so again."""
+        """Give back the room of [start, stop): later reads must ask for it again."""
 
 
 class Known(NamedTuple):

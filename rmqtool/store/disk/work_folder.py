@@ -79,7 +79,7 @@ class WorkFolder:
         """The directory gets its own name, durably.
 
         Raises:
-            Refused: somebody has made something there meanwhile.
+            Refused: something was made there meanwhile.
         """
         try:
             os.rename(self.path, target)

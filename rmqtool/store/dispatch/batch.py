@@ -359,7 +359,7 @@ class BatchBuilder:
         return tags_code, hashes, light
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts anew."""
+        """The batch so far; the builder starts an empty one."""
         rows = np.array([row[:6] for row in self._rows], np.int64).reshape(-1, 6)
         keys = np.array(self._keys, np.int64).reshape(-1, 2)
         physical_offset, size, queue_id, queue_offset, store_timestamp, tags_code = rows.T

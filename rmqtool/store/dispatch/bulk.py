@@ -100,7 +100,7 @@ class BulkBuilder:
         return record.total_size
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts anew."""
+        """The batch so far; the builder starts an empty one."""
         table, key_rows, key_hashes = self._columns.take()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)

@@ -39,7 +39,7 @@ PARTS = (
 class StoreLayout:
     """Paths and sizes of one store directory.
 
-    Directories are listed whenever somebody asks what is in them; :meth:`listed_once` gives a layout that does so once.
+    Directories are listed on each request for their content; :meth:`listed_once` gives a layout that does so once.
 
     Args:
         root: the store directory (``storePathRootDir``).
@@ -74,7 +74,7 @@ class StoreLayout:
         """The same store, each directory as it is when it is first asked for.
 
         For one command that looks at many parts of a store and must not list it again for each. What is made, grows or
-        goes later does not show: whoever writes, or carries out a plan, looks again by a layout of its own.
+        goes later does not show: writers, and those who carry out a plan, make a new layout.
         """
         layout = copy(self)
         layout._read = _Remembered().list_dir
@@ -189,11 +189,11 @@ class StoreLayout:
         return self.files_in(*self.commit_log_paths)
 
     def command(self, verb: str, *words: str) -> str:
-        """A command of ours about this store, as somebody types it."""
+        """A command of ours about this store, as a person types it."""
         return command_line(verb, self.root, *words, *self.conf.options)
 
     def commit_log_size(self, segments: Segments) -> int:
-        """Configured, told by the files, or default."""
+        """Configured, that of the files, or default."""
         return self.conf.sizes.get("mappedFileSizeCommitLog") or common_size(segments) or DEFAULT_COMMIT_LOG
 
     def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
@@ -201,7 +201,7 @@ class StoreLayout:
         return list(self.each_queue_dir(kind))
 
     def each_queue_dir(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
-        """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
+        """:meth:`queue_dirs` of topics that begin so; directories are listed lazily."""
         for topic in self.entries(kind):
             if topic.name.startswith(prefix) and topic.is_dir():
                 for queue_id, path in self._queues_in(topic.path).items():

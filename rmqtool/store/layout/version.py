@@ -105,7 +105,7 @@ def release_of(layout: StoreLayout) -> Release:
 def first_version(layout: StoreLayout) -> int:
     """1 or 2: the version of the log's first record, by its magic alone."""
     for file in layout.commit_log():
-        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
+        # readers of the file find out that it cannot be read; salvage can do without this page of it
         with suppress(UnreadableStore):
             return 2 if file.read(4, 4) == _MAGIC_V2 else 1
         break

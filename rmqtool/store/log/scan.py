@@ -13,7 +13,7 @@ from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
 
-ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
+ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
 
 

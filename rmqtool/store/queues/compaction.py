@@ -56,7 +56,7 @@ class CompactionQueue:
 
     @cached_property
     def queue_size(self) -> int:
-        """Bytes of each file of the queue: configured, told by the files, or the default."""
+        """Bytes of each file of the queue: configured, that of the files, or the default."""
         configured = self._layout.conf.sizes.get("compactionCqMappedFileSize")
         if configured:
             return compaction.queue_file_size(configured)
@@ -64,7 +64,7 @@ class CompactionQueue:
 
     @cached_property
     def log_size(self) -> int:
-        """Bytes of each file of the log: configured, told by the files, or the default."""
+        """Bytes of each file of the log: configured, that of the files, or the default."""
         sizes = self._layout.conf.sizes
         if configured := sizes.get("compactionMappedFileSize"):
             return compaction.log_file_size(configured, sizes.get("compactionCqMappedFileSize", 10 << 20))

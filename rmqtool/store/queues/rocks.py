@@ -234,7 +234,7 @@ def _with_units(database: Database) -> Iterator[tuple[str, int]]:
 
 
 def is_name(topic: str) -> bool:
-    """Whether a topic can be told in UTF-8: JSON may have halves of characters."""
+    """Whether a topic can be written in UTF-8: JSON may have halves of characters."""
     try:
         topic.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -41,7 +41,7 @@ class Examined(NamedTuple):
 
 
 def examine(layout: StoreLayout) -> Examined:
-    """Plan a recovery, and hand on what was learnt: whoever goes on to write need not read the store once more.
+    """Plan a recovery, and hand on what was learnt: who goes on to write need not read the store once more.
 
     Raises:
         Refused: the store has a form that no command of ours writes.
@@ -116,7 +116,7 @@ def _do(
         if report.clean or not report.loadOk:
             return report
     with changing(layout, command, backup) as change:
-        # The store is looked at anew, whatever a plan before this one has seen, and after the snapshot that the commit
+        # The store is read again, whatever a plan before this one has seen, and after the snapshot that the commit
         # compares it with: so the listings that are kept here are never older than what the change is held against.
         recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
         actions = _prepare(recovery, change)

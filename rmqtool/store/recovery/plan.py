@@ -58,7 +58,7 @@ class Recovery:
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
-        """All queues by topic and queue id, also those that were begun anew."""
+        """All queues by topic and queue id, also those that were started again."""
         return self.dispatcher.queues
 
     @property

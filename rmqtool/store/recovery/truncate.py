@@ -1,4 +1,4 @@
-"""Cut a log at a message that somebody names, and queues and index with it: recovery with the end given."""
+"""Cut a log at a named message, and queues and index with it: recovery with the end given."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def _end_without_messages(queue: QueueBuilder) -> int:
 
 
 def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: int) -> LogVerdict:
-    """The log as it ends at an offset; the index is built anew where it reaches behind."""
+    """The log as it ends at an offset; the index is rebuilt where it reaches behind."""
     files = loaded.files
     file = next((f for f in files if f.base <= cut < f.end), None)
     if file is None:
@@ -129,7 +129,7 @@ def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadVa
 
 
 def _index_again(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> None:
-    """Build index files that reach behind the cut anew: one that is ahead of the log takes no more entries."""
+    """Rebuild index files that reach behind the cut: one that is ahead of the log takes no more entries."""
     index = dispatcher.index
     ahead = [file for file in index.files if file.end_physical_offset >= verdict.end]
     if not ahead:

@@ -32,7 +32,7 @@ class LogVerdict:
         end: physical offset after the last message that stays.
         stop: why the log ends there, with the byte in ``stop_file``; None without files.
         first_file: the first that was checked, and why that one.
-        lost_from: physical offset from which on intact messages go because somebody named it; None where the log ends
+        lost_from: physical offset from which on intact messages go because the user named it; None where the log ends
             at damage or at its own end.
         last_store_timestamp: of the last message that was checked, ms; 0 without one.
         last_record: physical offset of that message, where the rules need it.
@@ -162,7 +162,7 @@ class _LogCheck:
         return view, self._readable[file.base]
 
     def _following(self, number: int) -> tuple[memoryview, int] | None:
-        """The next file; None if it cannot be opened, which is told when it is its turn."""
+        """The next file; None if it cannot be opened, which is reported when its turn comes."""
         if number + 1 >= len(self._files):
             return None
         try:

@@ -81,7 +81,7 @@ def _of_missing_files(inputs: StoreInputs) -> list[str]:
 
 
 def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
-    """Queues that were begun anew, but not from the first message that the log may have for them."""
+    """Queues that were started again, but not from the first message that the log may have for them."""
     start = verdict.dispatched_from
     if start is None or start <= inputs.log.min_offset:
         return []

@@ -2,7 +2,7 @@
 
 A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
 as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
-written anew. A message whose body does not match its checksum is one all the same; a place that holds no record is
+rewritten. A message whose body does not match its checksum is one all the same; a place that holds no record is
 passed over.
 """
 
@@ -46,7 +46,7 @@ class Mended(NamedTuple):
 
     Attributes:
         queues: those that were changed.
-        index_files: that were written anew because of a fault, or added.
+        index_files: that were rewritten because of a fault, or added.
         index_keys: how many keys were put into them.
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.

@@ -46,7 +46,7 @@ class ConfigOutcome:
 
     Attributes:
         source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log alone.
-        written: whether the file is put anew.
+        written: whether the file is rewritten.
     """
 
     file: str
@@ -120,7 +120,7 @@ class ConfigDoctor:
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
         if name == METADATA and source.kind == EMPTY:
-            # a broker that reads an empty table there begins the tier anew
+            # a broker that reads an empty table there starts a new tier
             self.warnings.append(
                 f"{DO_NOT_START}: config/{name} cannot be read, and nothing of it can be saved: left as it is. Put it "
                 "back from a copy, or a broker does not find the tier"

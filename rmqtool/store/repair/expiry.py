@@ -61,7 +61,7 @@ class CleanReport:
     newMinPhyOffset: int  # after
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
-    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; whoever knows groups fills it
+    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; by callers that know groups
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
     deleted: bool = False  # for good; else they lie in the backup
@@ -193,7 +193,7 @@ def clean(
         dry_run: look only.
         delete: for good, so that space is gained at once, on a full disk too; else the files lie in the backup. A run
             that is killed is run again.
-        shown: a plan that somebody has agreed to; nothing else is done.
+        shown: a plan that was confirmed; nothing else is done.
 
     Raises:
         Refused: the store is in use, its role forbids it, its queues would no longer fit the tier, or the plan is
@@ -282,7 +282,7 @@ def _delete(
     between it leaves what the next run, or a broker, finds expired. It takes no room.
 
     Args:
-        limited: only so many files of the log were asked for: the same command would count anew.
+        limited: only so many files of the log were asked for: the same command would count again.
     """
     logs = Places.of(layout).log_folders
     signals.defer()

@@ -1,4 +1,4 @@
-"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in; mend config files.
+"""Rebuild consume queues, index or checkpoint from the commit log alone, aside, and swap them in; mend config files.
 
 The same builders as recovery has, fed with every message of the log from its first file on. For consume queues, which
 number their messages, the log must be whole but for wrong checksums of bodies: where it is damaged, recover cuts it and
@@ -367,7 +367,7 @@ def rebuild(
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
-        # looked at anew under the lock, and after the snapshot that the commit compares it with
+        # looked at again under the lock, and after the snapshot that the commit compares it with
         return _run(StoreLayout(layout.root, layout.conf), parts, change, said, apply=True)
 
 

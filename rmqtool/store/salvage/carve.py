@@ -137,7 +137,7 @@ class Salvage:
 
     def _run(self) -> SalvageReport:
         make_folders(os.path.join(self.target, "commitlog"))
-        # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
+        # until all is done the store counts as not cleanly stopped: a broker would rebuild it, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
@@ -265,7 +265,7 @@ class Salvage:
         if stumbles is not None:
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return
-        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must whoever reads on
+        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must later readers
             self.torn += 1
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
         transaction = record.sys_flag & TRANSACTION_MASK
@@ -354,7 +354,7 @@ class Salvage:
         return copied
 
     def _say_passed(self) -> None:
-        """What could not be read beside the messages; queues, index and marks are made anew whatever they were."""
+        """What could not be read beside the messages; queues, index and marks are rebuilt whatever they were."""
         for path, reason in sorted((self.layout.passed or {}).items()):
             name = os.path.relpath(path, self.layout.root)
             self.warnings.append(f"{reason}: passed over")

@@ -1,6 +1,6 @@
 """The logs of compacted topics in a store that was salvaged: their consumers read nothing else.
 
-What a compaction log has is kept also where it has expired in the commit log; what is damaged there is made anew from
+What a compaction log has is kept also where it has expired in the commit log; what is damaged there is rebuilt from
 what was carved.
 """
 

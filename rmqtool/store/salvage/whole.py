@@ -31,7 +31,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
     heed(layout, "export")
     queue_database(layout)  # without which nothing tells when what waits is due
     for name in TABLES:
-        with suppress(CorruptFile):  # is told below
+        with suppress(CorruptFile):  # is reported below
             config_database(layout, name)
     _refuse_use(layout)
     salvage = Salvage(layout, target, "export")

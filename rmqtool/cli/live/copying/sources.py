@@ -86,7 +86,7 @@ class StoreSource:
         return max(self.chosen.physical[0], self.log.min_offset)
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place; damage is told on stderr."""
+        """Those behind a place; damage is reported on stderr."""
         low, stop = self.chosen.physical
         if last is not None:
             self._check(last, digest)

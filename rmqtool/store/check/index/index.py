@@ -31,11 +31,11 @@ _INT_MAX = 2**31 - 1
 class _File:
     """One index file: its entries, and the reach of each block of them.
 
-    The header's count may be wrong; what is not zero counts, and a wrong header is told once.
+    The header's count may be wrong; what is not zero counts, and a wrong header is reported once.
 
     Attributes:
         count: number after the last entry that is not zero.
-        moot: the next start removes the file and builds it anew.
+        moot: the next start removes the file and rebuilds it.
         begin_timestamp: what entries count from: the header's, or that of the first message where it is known.
     """
 
@@ -57,7 +57,7 @@ class _File:
 
     @property
     def table(self) -> Column:
-        """The entries that are in use, from number 0; the file is mapped as long as somebody has them."""
+        """The entries that are in use, from number 0; the file is mapped as long as they are in use."""
         return entries_array(self.view.view, self.slots)[: self.count]
 
     def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
@@ -225,7 +225,7 @@ class IndexCheck:
             )
 
     def _header(self, file: _File, at: int, says: int, true: int) -> None:
-        # a header whose count lags, lags as a whole, and was told
+        # a header whose count lags, lags as a whole, and was reported
         if says != true and file.header.next_number == file.count:
             self.ctx.found.add("index-header", file.name, offset=at, expected=true, actual=says)
 
@@ -295,7 +295,7 @@ class IndexCheck:
         try:
             return rocks_index_of(self.ctx.layout) is not None
         except (CorruptFile, MissingRuntime, UnreadableStore):
-            return True  # told where the database is checked
+            return True  # reported where the database is checked
 
 
 def _among(values: Column, ordered: Column) -> Column:

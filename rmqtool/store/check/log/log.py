@@ -194,7 +194,7 @@ class LogCheck:
         self._damages.append(_Damage(code, file.path, at, number, self._records, about))
 
     def _tell_damage(self) -> None:
-        """Damage is told when it is known how much lies behind it."""
+        """Damage is reported when it is known how much lies behind it."""
         met = [damage for damage in self._damages if self._is_met(damage)]
         first = min(met, key=lambda damage: (damage.number, damage.at), default=None)
         if first is not None:

@@ -45,17 +45,17 @@ class Cause:
     """One cause, and what follows from it.
 
     Attributes:
-        told: the code that was there first.
+        root: the code that was there first.
         follows: codes that would not be there without it.
     """
 
-    told: CodeFindings
+    root: CodeFindings
     follows: tuple[CodeFindings, ...] = ()
 
     @property
     def all(self) -> tuple[CodeFindings, ...]:
         """The code and those that follow from it."""
-        return self.told, *self.follows
+        return self.root, *self.follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +85,21 @@ class Reader:
     """Takes the findings of one check as they come; memory grows with codes, not with findings.
 
     Args:
-        places: of each code that are told one by one.
+        places: of each code that are listed one by one.
     """
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
-        self._told: dict[str, CodeFindings] = {}
+        self._by_code: dict[str, CodeFindings] = {}
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
         """One more finding."""
-        told = self._told.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
-        told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
-        told.count += finding.count
-        if len(told.places) < self._places:
-            told.places.append(finding)
+        findings = self._by_code.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
+        findings.severity = min(findings.severity, finding.severity, key=SEVERITIES.index)
+        findings.count += finding.count
+        if len(findings.places) < self._places:
+            findings.places.append(finding)
         for step in finding.steps:
             self._steps.setdefault(step, finding.code)
 
@@ -109,16 +109,16 @@ class Reader:
         Args:
             situation: as the check has left it.
         """
-        worst = min((told.severity for told in self._told.values()), key=SEVERITIES.index, default=None)
+        worst = min((findings.severity for findings in self._by_code.values()), key=SEVERITIES.index, default=None)
         causes = tuple(
-            Cause(self._told[root], tuple(self._told[code] for code in codes))
-            for root, codes in causes_of({code: told.severity for code, told in self._told.items()}).items()
+            Cause(self._by_code[root], tuple(self._by_code[code] for code in codes))
+            for root, codes in causes_of({code: findings.severity for code, findings in self._by_code.items()}).items()
         )
         # what follows from a stop that was not clean is what the next start is for
-        stays = [told.severity for cause in causes if cause.told.code not in _STARTS_MEND for told in cause.all]
-        errors = {told.code for told in self._told.values() if told.severity == ERROR}
+        stays = [findings.severity for cause in causes if cause.root.code not in _STARTS_MEND for findings in cause.all]
+        errors = {findings.code for findings in self._by_code.values() if findings.severity == ERROR}
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
-        follow = {told.code for cause in causes for told in cause.follows}
+        follow = {findings.code for cause in causes for findings in cause.follows}
         # what a person does by hand mends what was there first, and with it what follows
         steps = merge_steps((step, code) for step, code in self._steps.items() if step.command or code not in follow)
         mending = tuple(step for step in steps if step not in MEND_FILES)
@@ -171,7 +171,7 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
     if step in MEND_FILES:
-        return 1, 1, 0  # the files, one by one, are told before
+        return 1, 1, 0  # each of the files is reported before
     if not step.command and code == "file-foreign":
         return 1, -1, 0  # a directory that is moved away; no command goes on where one is
     if not step.command:
@@ -254,6 +254,6 @@ def severities_of(causes: Iterable[Cause]) -> dict[str, int]:
     """Findings of each severity that occurs, the worst first."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for cause in causes:
-        for told in cause.all:
-            counts[told.severity] += told.count
+        for findings in cause.all:
+            counts[findings.severity] += findings.count
     return {severity: count for severity, count in counts.items() if count}

@@ -95,7 +95,7 @@ class TimerFiles:
 
     @cached_property
     def file_size(self) -> int:
-        """Bytes of each file of the timer log: configured, told by the files, or the default."""
+        """Bytes of each file of the timer log: configured, that of the files, or the default."""
         return self.layout.conf.sizes.get("mappedFileSizeTimerLog") or common_size(self.log) or timer.LOG_FILE_SIZE
 
     def count(self, file: Segment) -> int:

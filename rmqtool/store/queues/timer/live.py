@@ -131,7 +131,7 @@ class LiveTimer:
     def _cut_short(self, files: TimerFiles) -> bool:
         """Make zeros of what lies behind the end: the next start would take it for units that follow. Whether any did.
 
-        A cut log leaves slots that lead behind its end: all slots that wait are written anew then.
+        A cut log leaves slots that lead behind its end: all slots that wait are rewritten then.
         """
         if not files.log.files:
             return False
