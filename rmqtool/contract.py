@@ -184,7 +184,7 @@ def render_body(body: bytes, mode: str) -> tuple[Any, str]:
 def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[str, Any]:
     """The other way round: what ``rmqtool.store.append.outgoing.Message`` takes, from a row of machine output.
 
-    Where a message lay, and what is worked out anew when it is stored (sizes, CRC, offsets, ids), is not looked at. A
+    Where a message lay, and what is computed again when it is stored (sizes, CRC, offsets, ids), is not looked at. A
     body that was shown inflated is stored so. Of fields that are absent the defaults count; a topic there must be. A
     row that says where its message lay was stored once, and is not delayed again.
 

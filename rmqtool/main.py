@@ -43,12 +43,12 @@ def main() -> None:
 
 
 def _prepare() -> None:
-    """Make the three streams what every command may take them for, and bad sectors something that is told."""
+    """Make the three streams what every command may take them for, and bad sectors an error with a message."""
     _fill_descriptors()
-    if sys.stdin is None:  # closed by whoever started this process; sys.__stdin__ goes on telling that
+    if sys.stdin is None:  # closed by the parent process; sys.__stdin__ goes on telling that
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this process
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
         elif name == "stdout":
             _name_stdout()

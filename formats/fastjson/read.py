@@ -51,7 +51,7 @@ def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value
         data: the file, or the body.
         dialect: `FILE` or `BODY`.
         cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
-            for far more than the file is long: whoever carries them out would need all of that in memory.
+            for far more than the file is long: carrying them out would need all of that in memory.
 
     Raises:
         BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes

@@ -1,6 +1,6 @@
 """Parts of many records as Arrow lays out its columns: bytes end to end, with an offset behind each.
 
-Texts are told by address and length, so that those of records and those that had to be rewritten lie in one column.
+Texts are given by address and length, so that those of records and those that had to be rewritten lie in one column.
 """
 
 from typing import NamedTuple, Protocol

@@ -281,7 +281,7 @@ class DispatchColumns:
         return Grouped(stops, steady, room.rows[:total], room.entries[:total])
 
     def clear(self) -> None:
-        """Begin anew in another room."""
+        """Start again in another room."""
         into = self._into
         into.slots[into.topics[TOPIC_FIELDS.index("slot"), : into.topic_count]] = 0  # few, nearly always
         into.records = into.key_count = into.topic_count = into.number_count = 0

@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
 
     Args:
         handler: answers requests; without one they are refused.
-        ended: told when the connection has ended, once.
+        ended: called once, when the connection has ended.
         strict: a response that nobody waits for ends the connection: others may have been given to the wrong ones.
     """
 
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, (FormatError, RmqError)):
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         log.error("%s: request %s failed: %s: %s", self.peer, request.code, type(error).__name__, error)
-        # a peer is told no path of this machine
+        # a peer gets no path of this machine
         reason = error.strerror if isinstance(error, OSError) else error
         return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {reason}")
 
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All who wait are told, and what is still worked on is cancelled."""
+        """Fail all that wait, and cancel what is still worked on."""
         if exc is not None and not self.closed:
             self._reason = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
         elif self._received and not self.closed:

@@ -1,7 +1,7 @@
 """TLS as a ``tls.properties`` says (netty.TlsHelper, netty.TlsSystemConfig).
 
 Two things are stricter here than in Java. There is no test mode: a server needs a certificate, and a client that is
-told to verify the server does so. And a server that asks clients for certificates verifies them.
+set to verify the server does so. And a server that asks clients for certificates verifies them.
 """
 
 import ssl

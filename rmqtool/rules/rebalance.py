@@ -64,7 +64,7 @@ def averagely_by_circle(consumer: str, queues: Sequence[QueueName], consumers: S
 
 
 def by_config(configured: Sequence[QueueName]) -> Strategy:
-    """``CONFIG``: what this consumer is told, whatever there is."""
+    """``CONFIG``: the configured queues, whatever there is."""
     return lambda _consumer, _queues, _consumers: list(configured)
 
 

@@ -1,4 +1,4 @@
-"""A store that is served: the broker, its port, and the name server that it brings or is told of.
+"""A store that is served: the broker, its port, and the name server that it brings or is given.
 
 async with Served("store", ServeOptions()) as served:
     print(served.broker_address, served.name_servers)

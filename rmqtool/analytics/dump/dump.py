@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.spark.where import Where
 
-_AGAIN = 3  # times that a split is read anew because a broker writes to it
+_AGAIN = 3  # times that a split is read again because a broker writes to it
 # what all files of an output have in common when it grows
 _KEPT = ("partition_by", "topics", "where")
 _SAME = (

@@ -1,4 +1,4 @@
-"""One run at a time writes to an output: whoever has the lock may look at what is there and act on it.
+"""One run at a time writes to an output: the holder of the lock may look at what is there and act on it.
 
 On this machine the lock is on directories, and goes with the process that holds it. Object stores and HDFS have no lock
 that does: there each run leaves a claim, a small file with a name of its own, and then looks for those of others. Who
@@ -114,7 +114,7 @@ class Claim:
         """See that nobody took this run for one that was killed.
 
         Raises:
-            Busy: somebody did.
+            Busy: another run did.
         """
         if self._folder.size(self._name) is None or self._others():
             raise Busy
@@ -162,7 +162,7 @@ class Claim:
                 break
             time.sleep(1.0)
         if self._others():
-            raise Busy  # somebody has come meanwhile
+            raise Busy  # another run has come meanwhile
 
 
 def _me() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _me() -> dict[str, Any]:
 
 
 def _lives(claim: Any) -> bool | None:
-    """Whether the process of a claim lives; None where that cannot be told from here."""
+    """Whether the process of a claim lives; None where that is not known here."""
     machine = _machine()
     if not isinstance(claim, dict) or not machine or claim.get("machine") != machine:
         return None

@@ -1,7 +1,8 @@
 """The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
 
-A run writes to a directory aside, its staging, that readers pass over. What splits are done is told there too, so that
-a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the lock.
+A run writes to a directory aside, its staging, that readers pass over. Which splits are done is noted there too, so
+that a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the
+lock.
 """
 
 import errno
@@ -230,7 +231,7 @@ class SwapOutput(Output):
 class MoveOutput(Output):
     """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
 
-    A journal is written when all files are there. From then on the new files belong to the output: whoever opens it
+    A journal is written when all files are there. From then on the new files belong to the output: who opens it
     next to add to it, or to replace it, finishes the moves. ``_SUCCESS`` is absent while they are under way.
     """
 

@@ -274,6 +274,6 @@ def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
     writer = pq.ParquetWriter(
         stream, schema, compression=codec, compression_level=CODECS[codec], store_schema=not views, **WRITER_OPTIONS
     )
-    if views:  # readers are told what they get, and not what it was written from
+    if views:  # the schema says what readers get, and not what it was written from
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
     return writer

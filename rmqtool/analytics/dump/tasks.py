@@ -91,13 +91,13 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
     """
     known: dict[str, Done] = {}
     for name in folder.files(DONE):
-        told = folder.read_json(name)
+        report = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
-            parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
-            done = Done(SplitTally.from_dict(told["tally"]), parts, spills=spills)
+            parts, spills = [Part(**part) for part in report["parts"]], list(map(Spill.from_dict, report["spills"]))
+            done = Done(SplitTally.from_dict(report["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
-                known[json.dumps(told["split"])] = done
+                known[json.dumps(report["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
     return {number: known[key] for number, key in wanted.items() if key in known}
 
@@ -109,7 +109,7 @@ def _definition(split: Split) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailure:
-    """A split that was not read through, told without the stack traces that Spark wraps around an exception."""
+    """A split that was not read through, described without the stack traces that Spark wraps around an exception."""
 
     reason: str
     unreadable: bool
@@ -189,14 +189,14 @@ def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[
 
 
 def _note(folder: Folder, split: Split, done: Done) -> None:
-    told = {
+    report = {
         "split": _definition(split),
         "tally": done.tally.to_dict(),
         "parts": [part.to_dict() for part in done.parts],
         "spills": [spill.to_dict() for spill in done.spills],
     }
     folder.make(DONE)
-    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(told))
+    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(report))
 
 
 def _reason(err: RmqError | OSError) -> str:

@@ -165,7 +165,7 @@ class Folder:
             os.close(fd)
 
     def write(self, name: str, text: str, by_way_of: str | None = None, *, lasting: bool = False) -> None:
-        """Write a small file so that whoever reads it sees all of it, or the one before.
+        """Write a small file so that readers see all of it, or the one before.
 
         Args:
             by_way_of: a directory in which it is written first; its own when None.

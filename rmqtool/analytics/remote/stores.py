@@ -60,7 +60,7 @@ class Remote:
 
     Args:
         uri: of the store.
-        listing: which listing it is to be: another one is made anew.
+        listing: which listing it is to be: another one is made again.
 
     Raises:
         BadValue: a URI that is of no known file system.
@@ -294,7 +294,7 @@ def open_log(layout: StoreLayout) -> CommitLog:
 
 
 def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
-    """(number of the file, byte in it) where the log ends; None where it cannot be told.
+    """(number of the file, byte in it) where the log ends; None where that is not known.
 
     Args:
         time: when the last message was stored, in ms; not after that.

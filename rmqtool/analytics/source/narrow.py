@@ -1,7 +1,7 @@
 """Ways to a few messages that do not go through the whole log: index, consume queues, store times.
 
 What a way leads past must not be missed. Index and queues are therefore used only in a store that a broker has closed,
-or holds; only where they are sound as far as it can be told at little cost; and what they do not reach yet is scanned.
+or holds; only where they are sound as far as that shows at little cost; and what they do not reach yet is scanned.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def _names(choice: MessageChoice) -> tuple[str, ...]:
 def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     """By key or unique id, which the index has both; the broker hashes them with the topic.
 
-    A broker may have been told to keep no index for a while, and lost index files go unnoticed. So each message that
+    A broker may have kept no index for a while, and lost index files go unnoticed. So each message that
     queues point at must have an entry; those that have none are read besides.
     """
     files = list(open_index(log.layout, whole=False))
@@ -292,7 +292,7 @@ def _join(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
 def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int | None, int | None, int]:
     """(start, stop, bytes read): physical offsets between which messages of a time lie; None is the log's end.
 
-    This goes by the log's order, of which somebody must know: see :mod:`rmqtool.analytics.source.times`. Store times
+    This goes by the log's order, which the caller must know of: see :mod:`rmqtool.analytics.source.times`. Store times
     grow along the log; by a minute a broker's clock may go back.
     """
     if since is None and until is None:
@@ -334,7 +334,7 @@ class _Probes:
 
 
 def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool = True) -> int | None:
-    """Where messages of a time begin: all before it in the log are older. None: at the end, or it cannot be told.
+    """Where messages of a time begin: all before it in the log are older. None: at the end, or not known.
 
     Args:
         before: whether the answer may lie before that place, or behind it.

@@ -1,4 +1,4 @@
-"""What a query asks for as pieces that can be read apart, by whoever schedules them."""
+"""What a query asks for as pieces that can be read apart, by a scheduler."""
 
 import glob
 import os
@@ -35,7 +35,7 @@ class Request:
     Attributes:
         split_bytes: of log for each task; None for the usual size.
         through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
-        store_times: ``ordered`` where somebody knows that they grow along the log, up to a minute; ``any`` otherwise.
+        store_times: ``ordered`` where they are known to grow along the log, up to a minute; ``any`` otherwise.
         counters: directory where each reader leaves its counters; None for none.
         paths: of the stores, as they were given.
         columns: of the table; None for all.

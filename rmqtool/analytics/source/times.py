@@ -60,7 +60,7 @@ def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     walker = Walker(view, ROWS, crc=False)
     while True:
         rows, following = walker.walk(at, file.size, at + _WINDOW)
-        # whoever reads a part goes on, behind damage, where a record says its position: so must all that are led past
+        # readers of a part go on, behind damage, where a record says its position: so must all that are led past
         if not rows.records or (rows.physical_offset != rows.at + file.base).any():
             break
         wanted = (rows.store_timestamp >= low) & (rows.store_timestamp <= high)

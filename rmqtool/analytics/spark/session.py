@@ -188,14 +188,14 @@ class Started:
         context, self._context = self._context, None
         if context is not None and self._orderly:
             with suppress(Exception):
-                context.stop()  # a cluster must be told
+                context.stop()  # a cluster must hear of it
         context = context or SparkContext._active_spark_context  # one that failed half-way is registered
         server = getattr(context, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda *_: None  # it prints a stack trace when the JVM is gone
         self.jvm.stop()
         if context is not None:
-            context._jsc = context._accumulatorServer = None  # there is nothing left to be told
+            context._jsc = context._accumulatorServer = None  # there is nothing left to notify
             with suppress(Exception):
                 context.stop()
         if server is not None:

@@ -32,7 +32,7 @@ def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
 
 def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event) -> None:
     tasks: dict[int, tuple[int, int]] = {}  # (done, all) of each stage that was seen
-    with suppress(Exception):  # Spark has ended, and whoever waits for it is told so
+    with suppress(Exception):  # Spark has ended, which those who wait for it hear
         tracker = context.statusTracker()
         while not over.wait(_EVERY):
             for job in set(tracker.getActiveJobsIds()) - others:

@@ -85,7 +85,7 @@ class Answer:
                     yield first
                 yield from rows
             finally:
-                del rows  # who stops early does so while there is a Spark to be told
+                del rows  # an early stop happens while Spark is there to hear of it
 
     def write_parquet(self, path: str) -> None:
         """Write the rows to one Parquet file, which appears when it is whole.

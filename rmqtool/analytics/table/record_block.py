@@ -131,7 +131,7 @@ class RecordBlock:
         return np.flatnonzero((self.rows.sys_flag & COMPRESSED) & (self.rows.body_length > 0)).tolist()
 
     def inflate(self, row: int) -> bytes | str:
-        """A body, or why it cannot be told."""
+        """A body, or why it cannot be read."""
         at, length = int(self.rows.body_at[row]), int(self.rows.body_length[row])
         try:
             return decompress(bytes(self.file.mapped()[at : at + length]), int(self.rows.sys_flag[row]))

@@ -46,7 +46,7 @@ class ClientOptions:
         credentials: sign every request with these, as brokers with access control want it.
         hooks: see every request before it goes out, and its response.
         namespace: topics and groups are known to brokers with it in front of their names, ``NAMESPACE%NAME``.
-        heartbeat_v2: leave out of heartbeats what a broker of 5.x was told before (``useHeartbeatV2``).
+        heartbeat_v2: leave out of heartbeats what a broker of 5.x knows already (``useHeartbeatV2``).
     """
 
     namesrv: str
@@ -87,7 +87,7 @@ class Cluster(Peers):
             hooks=options.hooks,
             credentials=options.credentials,
             tls=options.tls,
-            opened=lambda address: self.groups.forget_told(address),
+            opened=lambda address: self.groups.forget(address),
         )
         self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
         self.groups = GroupMembership(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
@@ -224,7 +224,7 @@ class Cluster(Peers):
         ]
 
     def on_route(self, watcher: Callable[[Route], None]) -> None:
-        """Be told of every route that is new or has changed."""
+        """Call a function with every route that is new or has changed."""
         self._route_watchers.append(watcher)
 
     async def refresh_routes(self) -> None:

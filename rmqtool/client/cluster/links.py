@@ -31,11 +31,11 @@ async def share_result(work: "asyncio.Task[T]", what: str) -> T:
 
 
 class Links:
-    """One connection per address (netty.NettyRemotingClient). One that has ended is made anew at the next request.
+    """One connection per address (netty.NettyRemotingClient). One that has ended is opened again at the next request.
 
     Args:
         handler: answers requests of the peers.
-        opened: told of each new connection.
+        opened: called with each new connection.
         timeout: seconds until a connection must stand.
     """
 
@@ -101,7 +101,7 @@ class Links:
         await (await self.get(address)).oneway(request)
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to an address, if there is one; whoever waits for an answer over it is told why."""
+        """End the connection to an address, if there is one; those who wait for an answer over it get the reason."""
         if (found := self._open.pop(address, None)) is not None:
             found.abort(reason.removeprefix(f"{address}: "))
             self._left = [one for one in self._left if not one.lost.is_set()] + [found]

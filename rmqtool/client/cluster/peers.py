@@ -25,7 +25,7 @@ class Peers:
         timeout: seconds that a peer may take to answer where nothing else is said.
         hooks: see every request and its response, in their order.
         credentials: requests are signed with these, when the hooks have seen them.
-        opened: told of each new connection.
+        opened: called with each new connection.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Peers:
         await connection.oneway(self.prepare(connection.peer, request))
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to a peer, if there is one; whoever waits for an answer over it is told why."""
+        """End the connection to a peer, if there is one; those who wait for an answer over it get the reason."""
         self._links.drop(address, reason)
 
     def on(self, code: RequestCode, handler: Handler) -> None:

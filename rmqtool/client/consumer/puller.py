@@ -26,13 +26,13 @@ _EMPTY = {
 }  # fmt: skip
 
 
-def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.PullResponse, address: str) -> list[Record]:
+def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullResponse, address: str) -> list[Record]:
     """The records of an answer from an offset on.
 
     Raises:
         BadAnswer: they are not messages of the queue, in its order, before the offset that the answer goes on at.
     """
-    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, told.offset_delta or 0
+    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, answer.offset_delta or 0
     # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
     elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
     found, last = [], -1
@@ -48,18 +48,18 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.PullRespo
         last = at
         if at >= offset:  # a batch that is kept as one record may begin before
             found.append(record)
-    if not found or last >= told.next_begin_offset:
-        raise BadAnswer(f"{address}: no messages from offset {offset} to {told.next_begin_offset} of {queue}")
+    if not found or last >= answer.next_begin_offset:
+        raise BadAnswer(f"{address}: no messages from offset {offset} to {answer.next_begin_offset} of {queue}")
     return found
 
 
-def _check_moved(offset: int, told: h.PullResponse, response: Command, address: str) -> None:
-    """That an offset is outside of a queue, or was set anew by an admin, and where the queue goes on.
+def _check_moved(offset: int, answer: h.PullResponse, response: Command, address: str) -> None:
+    """That an offset is outside of a queue, or was reset by an admin, and where the queue goes on.
 
     Raises:
         BadAnswer: the answer says otherwise.
     """
-    following, low, high = told.next_begin_offset, told.min_offset, told.max_offset
+    following, low, high = answer.next_begin_offset, answer.min_offset, answer.max_offset
     if response.remark == _RESET and following >= 0:
         return
     if low <= offset <= high or not max(low, 0) <= following <= max(high, 0):
@@ -135,7 +135,7 @@ class Puller:
         Args:
             most: messages of one answer.
             wait: seconds that the broker may wait for the first message.
-            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves are not told.
+            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves do not get it.
 
         Raises:
             NoRoute, RemotingError: the broker is not reached, or its answer is none.
@@ -187,27 +187,27 @@ class Puller:
         response = await self.cluster.call(address, request, timeout)
         if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
             raise BrokerError(response, address)
-        told = header_from(h.PullResponse, response, address)
-        self._suggested[queue] = told.suggest_which_broker_id
-        following = told.next_begin_offset
+        answer = header_from(h.PullResponse, response, address)
+        self._suggested[queue] = answer.suggest_which_broker_id
+        following = answer.next_begin_offset
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
-            _check_moved(offset, told, response, address)
+            _check_moved(offset, answer, response, address)
             reset = response.remark == _RESET
-            return Pulled([], following, told.min_offset, told.max_offset, moved=True, reset=reset)
+            return Pulled([], following, answer.min_offset, answer.max_offset, moved=True, reset=reset)
         if following < offset:
             raise BadAnswer(f"{address}: after offset {offset} goes on at {following}")
         if response.code != ResponseCode.SUCCESS:
             if following > offset and not self._selects and not await self._compacts(queue, address):
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
-            return Pulled([], following, told.min_offset, told.max_offset)
-        found = _records_of(queue, offset, response.body, told, address)
+            return Pulled([], following, answer.min_offset, answer.max_offset)
+        found = _records_of(queue, offset, response.body, answer, address)
         if not self._selects:
             found = await self._without_gap(queue, offset, found, address)
             following = found[-1].queue_offset + 1
         messages = [make_received(queue, record) for record in found]
         if self._tags:
             messages = [one for one in messages if one.tags in self._tags]
-        return Pulled(messages, following, told.min_offset, told.max_offset)
+        return Pulled(messages, following, answer.min_offset, answer.max_offset)
 
     async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
         """The records from the offset on that follow on each other: what a gap hides is asked for again.
@@ -241,7 +241,7 @@ class Puller:
         """The first offset of a queue, and the one behind its last message.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: they cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         low, high = await self._offset(queue, RequestCode.GET_MIN_OFFSET, header), await self.end(queue)
@@ -253,7 +253,7 @@ class Puller:
         """The offset behind the last message of a queue.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
@@ -262,7 +262,7 @@ class Puller:
         """About the first offset of messages stored at a time (ms) or later; brokers of 4.9 may give one earlier.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.QueueTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
@@ -271,7 +271,7 @@ class Puller:
         """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.GroupQueue(
             consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
@@ -281,7 +281,7 @@ class Puller:
         except BrokerError as err:
             if err.code == ResponseCode.QUERY_NOT_FOUND and self._master_of(queue) == err.address:
                 return None
-            raise  # a slave may not have been told yet
+            raise  # a slave may not know it yet
 
     def is_master(self, queue: MessageQueue) -> bool:
         """Whether a queue's master is known: else a slave answers, which may lack what the master has."""

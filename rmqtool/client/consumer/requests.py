@@ -37,7 +37,7 @@ class Requests:
     """Answers requests that concern a group.
 
     Args:
-        changed: told that members have come or gone.
+        changed: called when members have come or gone.
     """
 
     cluster: Cluster

@@ -82,7 +82,7 @@ class ReplayOptions:
         to: topic that all go to; each to its own without one.
         batch: messages of one request.
         rate: messages a second, at most.
-        settle: seconds that a request may be under way after whoever sent it has ended.
+        settle: seconds that a request may be under way after its sender has ended.
     """
 
     name: str
@@ -236,7 +236,7 @@ class Replay:
             await self._wait(max(pause, self._options.settle if sent.uncertain else 0))
             if self._stop.is_set():
                 break
-        if not sent.uncertain:  # else whoever goes on must ask
+        if not sent.uncertain:  # else the next run must ask
             self._journal.stop_round(list(sent.arrived))
         if self._stop.is_set():
             return sent

@@ -31,7 +31,7 @@ class QueueChoice:
     Args:
         release: whose client is followed.
         tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
-        detected: somebody finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
+        detected: a detector finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
             did not answer count as unreachable as well, not only those that refused.
         clock: ms since the epoch.
     """

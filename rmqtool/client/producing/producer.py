@@ -43,7 +43,7 @@ class ProducerOptions(Packing):
         detector: ask brokers that were left out as unreachable every now and then whether they are there again
             (``startDetectorEnable``, of 5.x).
         batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it behind the
-            ids of the messages, and whoever reads them takes it for the id of each.
+            ids of the messages, and readers take it for the id of each.
         hooks: see each attempt, and how transactions end.
     """
 
@@ -161,7 +161,7 @@ class Producer(Member):
         select: Select | None = None,
         timeout: float | None = None,
     ) -> Replied:
-        """Send a message, and wait until whoever consumes it has answered (see :func:`.replying.reply_to`).
+        """Send a message, and wait until its consumer has answered (see :func:`.replying.reply_to`).
 
         Args:
             timeout: seconds for both.

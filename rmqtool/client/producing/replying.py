@@ -1,6 +1,6 @@
 """Requests that other clients answer, by way of a broker (client.producer.RequestResponseFuture, utils.MessageUtil).
 
-A request is a message like any other; whoever consumes it sends back the message that :func:`reply_to` makes of it,
+A request is a message like any other; its consumer sends back the message that :func:`reply_to` makes of it,
 and the broker hands that to the client which waits.
 """
 

@@ -147,7 +147,7 @@ class TransactionProducer(Producer):
         except (ClientError, RemotingError) as err:
             if confirmed:
                 raise NotEnded(f"{sent.queue.topic}: stored, but its end is not known: {err}", sent) from err
-            log.warning("the end of a transaction was not told, its broker will ask: %s", err)
+            log.warning("the end of a transaction was not sent, its broker will ask: %s", err)
 
     def _address(self, queue: MessageQueue) -> str:
         try:

@@ -77,7 +77,7 @@ class AccessControl:
         """
         try:
             self._check(peer, request, find_needs)
-        except (FormatError, BadValue) as err:  # not even what it needs can be told
+        except (FormatError, BadValue) as err:  # not even the needed right is known
             raise _refusal(str(err)) from None
 
     def _check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
@@ -109,7 +109,7 @@ class AccessControl:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Read the files again whenever they change; what cannot be read is told, and what was known stays."""
+        """Read the files again whenever they change; what cannot be read is logged, and what was known stays."""
         while True:
             await asyncio.sleep(LOOK)
             async with self._writing:

@@ -70,7 +70,7 @@ async def pace(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class Figures:
-    """Figures of one broker. Queues that cannot be read are left out and told once."""
+    """Figures of one broker. Queues that cannot be read are left out and logged once."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context

@@ -28,7 +28,7 @@ class Live:
         seen: when it was last heard of, ms of the table's clock.
         timeout: ms after that until it counts as gone.
         version: of its topics.
-        connection: over which it has registered; any object that is told apart by identity.
+        connection: over which it has registered; any object with an identity.
         ha_address: where slaves copy from it.
         filters: addresses of its filter servers.
     """

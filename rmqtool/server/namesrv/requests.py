@@ -41,7 +41,7 @@ class Requests:
         routes: what is known of brokers and topics.
         key_values: the KV configuration.
         settings: of the name server.
-        fixed: further settings, told where they are asked for.
+        fixed: further settings, shown where they are asked for.
 
     Args:
         clock: ms that never go back.

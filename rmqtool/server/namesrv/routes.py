@@ -1,4 +1,4 @@
-"""The table of routes: what brokers have told, and what clients are told of it. No I/O, and no clock of its own.
+"""The table of routes: what brokers have registered, and what clients get of it. No I/O, and no clock of its own.
 
 Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 find the same there as with a name server of 4.9.
 """
@@ -49,8 +49,8 @@ class RouteTable:
             stays.
 
         Raises:
-            Refused: only one topic is told before all of them were, or there are too many brokers or topics. Nothing
-                has changed then.
+            Refused: one topic alone is registered before all of them were, or there are too many brokers or topics.
+                Nothing has changed then.
         """
         at = Address(who.cluster_name, who.broker_addr)
         if self._is_outdated(who, table):
@@ -93,7 +93,7 @@ class RouteTable:
             raise Refused(f"more than {MOST_BROKERS} brokers are not kept")
         known = data is not None and who.broker_id in data.broker_addrs
         if not known and len(table.topic_config_table) == 1:
-            raise Refused("register broker failed")  # a change of a broker that has not told all its topics yet
+            raise Refused("register broker failed")  # a change of a broker that has not registered all its topics yet
         self.topics.check_room(table.topic_config_table.keys(), who.broker_name)
 
     def _enter_topics(self, who: RegisterBroker, data: BrokerData, table: TopicTable, at: Address, first: bool) -> None:
@@ -118,7 +118,7 @@ class RouteTable:
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
     def compare_version(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
-        """Whether a broker must register anew, and the version of its topics that is known here."""
+        """Whether a broker must register again, and the version of its topics that is known here."""
         at = Address(who.cluster_name, who.broker_addr)
         self.brokers.refresh(at, now)
         known = self.brokers.version(at)

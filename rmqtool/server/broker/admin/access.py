@@ -102,14 +102,14 @@ class AccessRequests:
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
         versions, settings = control.versions, self._context.settings
         default = versions.get(control.path, DataVersion(state_version=None))
-        told = a.AccessVersion(
+        reply = a.AccessVersion(
             version=dumps(to_json(default), BODY).decode(),
             all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}, BODY).decode(),
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,
         )
-        return call.answer(told)
+        return call.answer(reply)
 
 
 def _split(text: str | None) -> list[str] | None:
