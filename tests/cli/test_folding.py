@@ -60,6 +60,11 @@ def test_a_command_with_the_store_stays_in_one_line(monkeypatch: pytest.MonkeyPa
     assert any("rmqtool rebuild '/data/my store' index" in line for line in fold(text, Terminal()).splitlines())
 
 
+def test_a_path_may_have_the_word_for_the_store() -> None:
+    text = with_store(f"/data/STORE/commitlog: see {command_line('check', 'STORE')}", "/data/STORE")
+    assert text == "/data/STORE/commitlog: see rmqtool check /data/STORE"
+
+
 def test_sentences_have_their_commands_as_data() -> None:
     """Written out in a sentence a command would be broken by a fold, and a path in it would not be quoted."""
     named = "|".join(name for name in COMMANDS)
