@@ -77,8 +77,8 @@ def run_check(
             row = finding.to_dict()
             steps = [_of_store(step, store, broker_conf) for step in finding.steps]
             row["fix"] = _in_words(steps, store)
-            told = [step.to_dict() for step in steps]
-            row["steps"] = dump_json(told) if output == "csv" else told
+            dicts = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(dicts) if output == "csv" else dicts
             yield {name: row[name] for name in FINDING_FIELDS}
 
     if output in PEOPLE:

@@ -51,8 +51,8 @@ class LiveQueues:
             UnreadableStore: it does not end where it did.
         """
         queue = self._batches(topic, queue_id) if topic in self._batch_topics else self._plain(topic, queue_id)
-        # A fresh look, though a recovery has seen this queue: hours may lie between, and whoever does not respect the
-        # lock may have written. Entries must not be put behind an end that is none any more.
+        # A fresh look, though a recovery has seen this queue: hours may lie between, and a process that does not
+        # respect the lock may have written. Entries must not be put behind an end that is none any more.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")

@@ -85,7 +85,7 @@ def check_store(
     if with_queues:
         found.situation.queues_damaged = queues.damaged
     check_tier_goes_on(ctx)
-    told = _tell_passed(ctx, set())
+    reported = _tell_passed(ctx, set())
     yield from found.drain()
     if with_queues:
         with stage("comparing queues with the log"):
@@ -104,14 +104,14 @@ def check_store(
     check_tiered(ctx)
     check_replication(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
-    _tell_passed(ctx, told)
+    _tell_passed(ctx, reported)
     yield from found.rest()
 
 
-def _tell_passed(ctx: Context, told: set[str]) -> set[str]:
+def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
     """One finding for each part of the store that could not be read and was skipped; all that were reported."""
     passed = ctx.layout.passed or {}
-    for path in sorted(passed.keys() - told):
+    for path in sorted(passed.keys() - reported):
         ctx.found.add("file-unreadable", ctx.name(path), actual=passed[path])
     return set(passed)
 

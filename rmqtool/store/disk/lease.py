@@ -21,7 +21,7 @@ def take(fd: int) -> Lease:
     import signal  # only writers need it
 
     try:
-        # SIGIO, which would tell of somebody who waits, ends a process that does not expect it; this one is ignored
+        # SIGIO, which would tell of a process that waits, ends a process that does not expect it; this one is ignored
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except BlockingIOError:

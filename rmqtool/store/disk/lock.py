@@ -220,7 +220,7 @@ class StoreLock:
         """Whether we were alone all the time; cheap enough for several times a second.
 
         Raises:
-            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write
+            Disturbed: another process has the file ``lock`` open for longer than a look takes, one that could write
                 to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
         """
         if self._fd is not None and self._disturbed is None:
@@ -274,7 +274,7 @@ class StoreLock:
             configs: files are changed that a broker reads before it opens the file ``lock``.
 
         Raises:
-            Disturbed: somebody else has it open, or had it since it was locked; raised before anything is done. With
+            Disturbed: another process has it open, or had it since it was locked; raised before anything is done. With
                 ``configs`` also at the end, if a broker waits by then: what it has read before is out of date.
         """
         from rmqtool.store.disk.openers import OPENED

@@ -1,7 +1,7 @@
 """Stores that are not on this machine, by the URI that such a store has for a path.
 
 Nothing here knows how files are fetched: :mod:`rmqtool.analytics.remote.stores` does, and says so by :func:`attach`.
-Files are mapped at full length, and the bytes that somebody needs are fetched into them: whoever reads a mapped
+Files are mapped at full length, and the bytes that are needed are fetched into them: a reader of a mapped
 file that may be such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does
 nothing.
 """

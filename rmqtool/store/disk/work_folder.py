@@ -1,7 +1,7 @@
 """A directory beside a target in which something is made that gets its own name when it is whole.
 
 What a killed run left there is removed by the next one, but nothing else: a file beside the directory, held locked
-while somebody works, says by device and inode which directory it was that a run of ours has made.
+while a run works, says by device and inode which directory it was that a run of ours has made.
 """
 
 import fcntl

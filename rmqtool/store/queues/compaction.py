@@ -92,8 +92,8 @@ class CompactionQueue:
     @property
     def told_sizes(self) -> bool:
         """Whether settings or files tell how long files are, and not the broker's defaults."""
-        told = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
-        return told or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
+        lengths_set = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
+        return lengths_set or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
 
     def fits(self, path: str, length: int) -> bool:
         """Whether a file of the log or the queue has the length that a broker loads."""

@@ -274,7 +274,7 @@ class _Origin:
     """The cluster that is mirrored: what is asked of it is asked again where no answer comes.
 
     Args:
-        told: set when nothing more is to be tried.
+        stop: set when nothing more is to be tried.
     """
 
     def __init__(self, cluster: Cluster, stop: StopEvent) -> None:

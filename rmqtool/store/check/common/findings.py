@@ -110,11 +110,11 @@ class Collector:
         severity = about.setdefault("severity", kind.severity)
         self._note(code)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
-        told = min(places, max(self._details - self._told[group], 0))
-        for i in range(told):
+        listed = min(places, max(self._details - self._told[group], 0))
+        for i in range(listed):
             self.add(code, file, **about, **detail(i))
-        if places > told:
-            self._more[group] += places - told
+        if places > listed:
+            self._more[group] += places - listed
 
     def drain(self) -> Iterator[Finding]:
         """What has come since the last call."""

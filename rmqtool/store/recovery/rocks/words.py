@@ -127,10 +127,10 @@ def report(recovery: Recovery) -> RecoveryReport:
     """What the broker would do; nothing of it is done."""
     dispatcher = recovery.dispatcher
     actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
-    told = report_of(recovery, actions=actions, applied=False, backup=None)
+    report = report_of(recovery, actions=actions, applied=False, backup=None)
     if recovery.refusals:
-        return replace(told, nextSteps=_ways_on(recovery, told.nextSteps))
-    return replace(told, notes=[*told.notes, NOT_IN_PLACE] if actions else told.notes)
+        return replace(report, nextSteps=_ways_on(recovery, report.nextSteps))
+    return replace(report, notes=[*report.notes, NOT_IN_PLACE] if actions else report.notes)
 
 
 def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
@@ -139,11 +139,11 @@ def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     if not any(why.startswith(f"{layout.path(place)}: ") for why in recovery.refusals):
         return ways
     # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
-    anew = (
+    rebuilt = (
         f"or, with a copy of the store at hand and the broker stopped, move {place} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
     return [
         f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes a store with queue files and every intact message",
-        anew,
+        rebuilt,
     ]
