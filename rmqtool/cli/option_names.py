@@ -161,6 +161,7 @@ compaction-foreign compaction-unpaired compaction-half compaction-size compactio
 compaction-no-record compaction-other-record compaction-order compaction-no-key compaction-unqueued
 compaction-queue-missing compaction-missing compaction-behind compaction-ahead compaction-checkpoint
 compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record pop-record-key pop-ahead
-tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
-epoch-broken epoch-order epoch-ahead identity-broken
+store-database store-database-entry timeline-no-message half-no-message store-index-no-message tiered-ignored
+tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap tiered-unknown tiered-message epoch-broken
+epoch-order epoch-ahead identity-broken
 """

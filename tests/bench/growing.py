@@ -23,7 +23,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from tests.interop.serving import Serving
 
@@ -80,7 +80,9 @@ async def _grow(serving: Serving, make: Callable[[int], Command], count: int, cl
     host, _, port = serving.broker.rpartition(":")
     parts = []
     async with AsyncExitStack() as opened:
-        asking = [await opened.enter_async_context(connected(host, int(port), timeout=30)) for _ in range(clients)]
+        asking = [
+            await opened.enter_async_context(open_connection(host, int(port), timeout=30)) for _ in range(clients)
+        ]
         for part in range(_PARTS):
             numbers = iter(range(part * count // _PARTS, (part + 1) * count // _PARTS))
             used, begun = _used(serving.process.pid), time.perf_counter()

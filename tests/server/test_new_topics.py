@@ -15,7 +15,7 @@ from formats.remoting.bodies import RegisterBrokerBody
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.serve import Served, ServeOptions
@@ -105,7 +105,7 @@ def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) ->
             options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
             async with (
                 Served(str(tmp_path / "store"), options) as served,
-                connected(*address(served.broker_address)) as client,
+                open_connection(*address(served.broker_address)) as client,
             ):
                 number = 0
                 while len(times) < 4:

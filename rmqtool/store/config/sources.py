@@ -53,7 +53,7 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     if (data := found[""]) is not None and (begun := _beginning(model, data)) is not None:
         return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *begun)
     # a .tmp that is whole was written after the .bak, unless it is left from long ago
-    if ".tmp" in good and _modified(path + ".tmp") >= _modified(path + ".bak"):
+    if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
         return _whole(TMP, f"{why}; {name}.tmp is whole and newer than the .bak", good[".tmp"])
     if ".bak" in good:
         return _whole(BAK, f"{why}; {name}.bak is whole", good[".bak"])
@@ -73,7 +73,7 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     return ConfigSource(SAVED, f"{why}; {entries} whole entries in them", value)
 
 
-def _modified(path: str) -> int:
+def _mtime(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:

@@ -25,7 +25,7 @@ class StoreInputs:
         aborted: the last broker did not stop cleanly.
         levels: of delayed messages, as a running broker has them.
         light_queues: whether messages are dispatched to the further queues that they name.
-        fix_delay_times: give delayed messages that are dispatched anew after a crash their true deliver time, where a
+        fix_delay_times: give delayed messages that are dispatched again after a crash their true deliver time, where a
             4.9 broker would have them delivered at once.
         whole: what a broker's start leaves undone is done too, and what it would not load is mended; false to do what
             the broker does.

@@ -19,7 +19,7 @@ from rmqtool.store.releases.rules import ReleaseRulesV5
 class RocksRules(ReleaseRulesV5):
     """Those of 5.3.3 with RocksDB. Nothing is written by them: they say what the broker does, to the letter."""
 
-    def _unsupported(self) -> str | None:
+    def _why_unsupported(self) -> str | None:
         return dledger_reason(self.layout)
 
     def _strange_queues(self) -> list[str]:

@@ -21,7 +21,7 @@ from rmqtool.store.check.advice.steps import (
 from rmqtool.words import command_line
 
 _PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
-# what keeps queues from being built anew; the index and the checkpoint need less
+# what keeps queues from being rebuilt; the index and the checkpoint need less
 _BROKEN_LOG = {"log-damage", "log-blank-missing", "log-blank-size", "log-batch-numbers", "log-ordinal-gap"}
 _BROKEN_LOG |= {"log-ordinal-repeat"}
 _STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "file-foreign", "file-unreadable"}

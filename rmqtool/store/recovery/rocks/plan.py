@@ -85,19 +85,19 @@ def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
         inputs = _by_rocks_rules(inputs, database)
     except CorruptFile as err:
         inputs = replace(inputs, rules=RocksRules(inputs.layout, exactly=True))
-        return _refused(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
+        return _refuse(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
     loaded = load_log(inputs)
     if loaded.refusals:
-        return _refused(inputs, loaded, [])
+        return _refuse(inputs, loaded, [])
     index = IndexBuilder(inputs.layout.index_paths(), inputs.geometry, stage)
     try:
         dispatcher = RocksDispatcher(inputs.layout, database, index, indexed=inputs.indexed)
     except CorruptFile as err:
-        return _refused(inputs, loaded, [f"{err.path}: {err.reason}"])
+        return _refuse(inputs, loaded, [f"{err.path}: {err.reason}"])
     return _Run(inputs, loaded, dispatcher).run()
 
 
-def _refused(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
+def _refuse(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
     end = loaded.files[-1].end if loaded.files else 0
     verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
     return Recovery(
@@ -121,7 +121,7 @@ class _Run:
         if inputs.aborted:
             dispatcher.index.prune(inputs.checkpoint.index_msg_timestamp)
         known, found_ends = dispatcher.built, dispatcher.ends
-        verdict = self._judged(known)
+        verdict = self._judge_log(known)
         after_load, after_start = (
             StoreState(
                 minPhyOffset=verdict.min_offset,
@@ -142,7 +142,7 @@ class _Run:
             after_start=after_start,
         )
 
-    def _judged(self, known: int) -> LogVerdict:
+    def _judge_log(self, known: int) -> LogVerdict:
         inputs, dispatcher = self._inputs, self._dispatcher
         if not self._loaded.files:
             dispatcher.destroy()
