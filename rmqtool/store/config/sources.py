@@ -6,6 +6,7 @@ there and broken it does not start. Brokers up to 5.0 write ``.tmp`` in full bef
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from formats.config.file import ConfigFile
@@ -44,11 +45,11 @@ def choose(layout: StoreLayout, name: str) -> Source:
     model = kind_of(name)
     assert model is not None
     path = layout.path("config", name)
-    found = {suffix: _content(path + suffix) for suffix in ("", ".tmp", ".bak")}
+    if (data := _content(path)) is not None and _wrong(model, data) is None:
+        return _whole(FILE, "in order", data)
+    found = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
     broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(model, data))}
     good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
-    if "" in good:
-        return _whole(FILE, "in order", good[""])
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
     if (data := found[""]) is not None and (begun := _beginning(model, data)) is not None:
         return Source(BEGINNING, f"{why}; what comes before is whole", *begun)
@@ -73,6 +74,13 @@ def choose(layout: StoreLayout, name: str) -> Source:
     return Source(SAVED, f"{why}; {entries} whole entries in them", value)
 
 
+def is_in_order(layout: StoreLayout, name: str) -> bool:
+    """Whether a config file is there, and whole."""
+    model, data = kind_of(name), _content(layout.path("config", name))
+    assert model is not None
+    return data is not None and _wrong(model, data) is None
+
+
 def _modified(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
@@ -87,6 +95,7 @@ def _content(path: str) -> bytes | None:
         return read_at(path, 0, err.at or 0)
 
 
+@lru_cache(maxsize=16)
 def _wrong(model: type[ConfigFile], data: bytes) -> str | None:
     if not data.strip():
         return "empty"
