@@ -1,8 +1,8 @@
 """New topics and new groups on our broker: what each further thousand costs, against the first; and starts with many.
 
-Run as ``python -m tests.bench.growing [--count N] [--clients N] [--topics N]``. Each client asks for the next one when its last was
-answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The processor's time
-of the broker counts: on a machine that others use too, the time on the clock says little.
+Run as ``python -m tests.bench.growing [--count N] [--clients N] [--topics N]``. Each client asks for the next one when
+its last was answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The
+processor's time of the broker counts: on a machine that others use too, the time on the clock says little.
 """
 
 import argparse
