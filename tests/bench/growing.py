@@ -143,13 +143,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-growing-") as work:
         report(Path(work), given.count, given.clients)
         killed, clean = starts(Path(work), given.topics, given.clients)
-        print(
-            f"{given.topics} topics, start after a kill and after a clean stop, s of the processor (and on the clock):"
-        )
+        print(f"{given.topics} topics, start after a kill and after a clean stop, s of the processor (on the clock):")
         print(f"  {killed.used:.2f} ({killed.passed:.1f}), {clean.used:.2f} ({clean.passed:.1f})")
-        print(
-            f"  the first takes {killed.used / clean.used:.2f} times the other: it proves queues and index by the log"
-        )
+        print(f"  the first takes {killed.used / clean.used:.2f} times as long: queues and index are proved by the log")
 
 
 if __name__ == "__main__":
