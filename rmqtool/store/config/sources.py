@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from formats.config.file import ConfigFile
 from formats.config.files import kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
@@ -45,13 +44,13 @@ def choose(layout: StoreLayout, name: str) -> Source:
     model = kind_of(name)
     assert model is not None
     path = layout.path("config", name)
-    if (data := _content(path)) is not None and _wrong(model, data) is None:
+    if (data := _content(path)) is not None and _wrong(name, data) is None:
         return _whole(FILE, "in order", data)
     found = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
-    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(model, data))}
+    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(name, data))}
     good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
-    if (data := found[""]) is not None and (begun := _beginning(model, data)) is not None:
+    if (data := found[""]) is not None and (begun := _beginning(name, data)) is not None:
         return Source(BEGINNING, f"{why}; what comes before is whole", *begun)
     # a .tmp that is whole was written after the .bak, unless it is left from long ago
     if ".tmp" in good and _modified(path + ".tmp") >= _modified(path + ".bak"):
@@ -76,9 +75,8 @@ def choose(layout: StoreLayout, name: str) -> Source:
 
 def is_in_order(layout: StoreLayout, name: str) -> bool:
     """Whether a config file is there, and whole."""
-    model, data = kind_of(name), _content(layout.path("config", name))
-    assert model is not None
-    return data is not None and _wrong(model, data) is None
+    data = _content(layout.path("config", name))
+    return data is not None and _wrong(name, data) is None
 
 
 def _modified(path: str) -> int:
@@ -96,7 +94,9 @@ def _content(path: str) -> bytes | None:
 
 
 @lru_cache(maxsize=16)
-def _wrong(model: type[ConfigFile], data: bytes) -> str | None:
+def _wrong(name: str, data: bytes) -> str | None:
+    model = kind_of(name)
+    assert model is not None
     if not data.strip():
         return "empty"
     try:
@@ -110,13 +110,13 @@ def _whole(kind: str, reason: str, data: bytes) -> Source:
     return Source(kind, reason, loads(data, cycles=False), data)
 
 
-def _beginning(model: type[ConfigFile], data: bytes) -> tuple[Any, bytes] | None:
+def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:
     """(value, its bytes) of a file that is whole but for stale bytes behind its end (apache/rocketmq#9328)."""
     try:
         _value, end = loads_prefix(data)
         torn = loads_torn(data)
         part = data[:end]
-        if torn is None or torn.value is None or _wrong(model, part) is not None:
+        if torn is None or torn.value is None or _wrong(name, part) is not None:
             return None
     except FormatError:
         return None
