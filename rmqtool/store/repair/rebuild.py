@@ -104,6 +104,7 @@ class Rebuild:
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
+        self._left_out: set[str] = set()  # topics that were deleted
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -223,6 +224,9 @@ class Rebuild:
         return int(ends[-1])
 
     def _open_queue(self, topic: str, queue_id: int) -> QueueBuilder | None:
+        if topic in self._staged.deleted:
+            self._left_out.add(topic)
+            return None
         queue = self._staged.open(topic, queue_id)
         if queue is not None:
             queue.files = []  # what is on disk is not looked at
@@ -248,6 +252,11 @@ class Rebuild:
                 )
 
     def _say_what_was_met(self) -> None:
+        for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
+            self.warnings.append(
+                f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
+                "topic (mqadmin updateTopic), stop the broker and rebuild"
+            )
         if self._met.wrong_bodies:
             self.warnings.append(
                 f"{counted(self._met.wrong_bodies, 'message has', 'messages have')} a body that does not match "
