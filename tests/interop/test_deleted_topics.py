@@ -1,6 +1,7 @@
 """Topics that a real broker has deleted: check names them, and advises nothing that brings them back."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,14 +45,14 @@ def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) 
     said = each_broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)["said"]
     assert "success" in said
     each_broker.ask("send", topic="Kept", keys="last", queueId=0)  # a start of 4.9 queues again what is behind it
-    each_broker.stop()
-    done = rmqtool("check", store, "-o", "ndjson")
-    told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
-    assert done.code == 0, done.out
-    assert (told["topic-deleted"]["topic"], told["topic-deleted"]["count"]) == ("Gone", 12)
-    report = rmqtool("check", store)
-    assert (report.code, "rebuild" in report.out) == (0, False), report.out
-    each_broker.boot(store, CONFIG)  # and it stays deleted
-    each_broker.stop()
-    done = rmqtool("check", store, "-o", "ndjson")
-    assert (done.code, '"topic-deleted"' in done.out) == (0, True), done.out
+    time.sleep(2)  # a 5.5 that stops before all is dispatched leaves a checkpoint of zeros
+    for again in (True, False):
+        each_broker.stop()
+        done = rmqtool("check", store, "-o", "ndjson")
+        told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
+        assert done.code == 0, done.out
+        assert (told["topic-deleted"]["topic"], told["topic-deleted"]["count"]) == ("Gone", 12)
+        report = rmqtool("check", store)
+        assert (report.code, "rebuild" in report.out) == (0, False), report.out
+        if again:  # it stays deleted
+            each_broker.boot(store, CONFIG)
