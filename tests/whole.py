@@ -101,6 +101,8 @@ def broken_settings(rng: Random, store: Path) -> str | None:
 def log_file_length(rng: Random, store: Path) -> str | None:
     """A file of the log is too long, or the last one too short."""
     files = damage.log_files(store)
+    if not files:
+        return None
     path = rng.choice(files)
     size = path.stat().st_size
     new = rng.choice((size + 1, size + 20, 2 * size))

@@ -27,7 +27,7 @@ class Pop:
 
 
 @dataclass(kw_only=True)
-class Popped:
+class PopResponse:
     """What is needed to acknowledge them (PopMessageResponseHeader, 5.x)."""
 
     pop_time: Long

@@ -46,7 +46,7 @@ def log_file_size(configured: int = 100 * 1024 * 1024, queue_configured: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Positions(ConfigFile):
+class CompactionPositions(ConfigFile):
     """``compaction/position-checkpoint``: up to which queue offset each queue has been compacted."""
 
     SINCE: ClassVar[Version] = V5_3

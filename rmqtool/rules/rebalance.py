@@ -170,7 +170,7 @@ def _hash(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class AssignedQueue:
     """One queue and who gets it; None where no consumer does."""
 
     topic: str
@@ -197,7 +197,7 @@ def owners(strategy: Strategy, queues: Collection[QueueName], consumers: Collect
 
 def plan(
     strategy: Strategy, queues: Collection[QueueName], consumers: Collection[str], before: Collection[str] = ()
-) -> list[Assignment]:
+) -> list[AssignedQueue]:
     """Who gets which queue, one row for each queue and taker.
 
     Args:
@@ -214,7 +214,7 @@ def plan(
         had = earlier.get(queue, [])
         wanted: list[str | None] = [*takers] or [None]
         rows += [
-            Assignment(
+            AssignedQueue(
                 topic=queue.topic,
                 brokerName=queue.broker_name,
                 queueId=queue.queue_id,

@@ -22,8 +22,8 @@ from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
 from rmqtool.rules.releases import V4_9, Release
-from rmqtool.services.opened.broker_state import setting
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import setting
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 

@@ -13,8 +13,8 @@ from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.dump.dump import _first
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split, plan
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.errors import MissingRuntime, RmqError
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, store_of
@@ -43,7 +43,7 @@ class Work:
         self.splits: list[Split] = plan(log)[0]
         self.out = folder / "out"
         self.out.mkdir()
-        self.job = tasks.Job(str(self.out), "run", Choice())
+        self.job = tasks.Job(str(self.out), "run", MessageChoice())
         self.numbers = [split.number for split in self.splits]
 
 
@@ -68,7 +68,7 @@ def test_where_one_has_failed_the_others_stop(work: Work) -> None:
         one = tasks._run_what_is_left(work.job, work.splits, claims, [])
         next(one)
         (work.out / tasks._STOP).write_text("")
-        assert list(one) == [(1, tasks.Failed("another task has failed", unreadable=False))]
+        assert list(one) == [(1, tasks.SplitFailure("another task has failed", unreadable=False))]
         assert claims.take(2)
 
 
@@ -170,7 +170,7 @@ def test_which_masters_are_this_machine(master: str | None, alone: bool) -> None
 
 def test_a_start_lasts_until_something_is_read() -> None:
     def first(*began: float, ready: float) -> float:
-        return _first([tasks.Done(Tally(), [], each) for each in began], ready, time.monotonic() - 10)
+        return _first([tasks.Done(SplitTally(), [], each) for each in began], ready, time.monotonic() - 10)
 
     now = time.time()
     assert first(now - 4, now - 6, ready=1.0) == pytest.approx(4, abs=1)

@@ -108,11 +108,11 @@ def test_what_is_selected_is_what_the_condition_holds_for(
     splits, _none = plan(log, split_bytes=30_000)
     folder = Folder(str(tmp_path / "selected"))
     where = Where(spark, "topic = 'Orders' OR queueId = 3")
-    where.select(splits, where.narrowed(tasks.Choice()), folder)
+    where.select(splits, where.narrowed(tasks.MessageChoice()), folder)
     rows = spark.read.format("rocketmq").load(log.layout.root).where("topic = 'Orders' OR queueId = 3")
     expected = sorted(row[0] for row in rows.select("physicalOffset").collect())
     assert np.concatenate([selected(folder, split) for split in splits]).tolist() == expected
-    Where(spark, "topic = 'none'").select(splits, tasks.Choice(topics=("none",)), folder.below("none"))
+    Where(spark, "topic = 'none'").select(splits, tasks.MessageChoice(topics=("none",)), folder.below("none"))
     assert not any(len(selected(folder.below("none"), split)) for split in splits)
 
 

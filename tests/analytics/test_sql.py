@@ -360,7 +360,7 @@ def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
     code = """
 import sys
 from pyspark.sql import SparkSession
-from rmqtool.analytics.sql.ready import ready_frame
+from tests.analytics.ready_frame import ready_frame
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.source.tables_source import register
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -52,7 +52,9 @@ def _group(number: int) -> Command:
         consume_from_where="CONSUME_FROM_LAST_OFFSET", consume_type="CONSUME_PASSIVELY", group_name=f"group-{number}",
         message_model="CLUSTERING", subscription_data_set=[subscription],
     )  # fmt: skip
-    return Command(RequestCode.HEART_BEAT, body=body_of(b.HeartbeatData(f"client-{number}", [consumer], [])))
+    return Command(
+        RequestCode.HEART_BEAT, body=body_of(b.HeartbeatData(f"client-{number}", consumer_data_set=[consumer]))
+    )
 
 
 KINDS: dict[str, Callable[[int], Command]] = {"topics": _topic, "groups": _group}

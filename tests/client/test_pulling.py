@@ -17,6 +17,7 @@ from formats.remoting.frame import Command
 from rmqtool.client import Message, MessageQueue, PullConsumer
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.contract import MESSAGE_FIELDS
@@ -68,7 +69,7 @@ def test_assigned_queues_are_polled_in_order_and_sought(served: TestBroker) -> N
                 assert len({message.message_id for message in mine}) == 25
                 assert consumer.position(queue) == 25
             consumer.seek(queues[1], 20)
-            again = []
+            again: list[Received] = []
             while len(again) < 5:
                 again += await consumer.poll()
             assert numbers(again) == [81, 85, 89, 93, 97]
@@ -92,7 +93,7 @@ def test_paused_queues_are_not_read_and_go_on_where_they_were(served: TestBroker
         assert end == consumer.offsets(queue)[1] > 0
         consumer.seek_to_begin(queue)
         consumer.resume([queue])
-        found = []
+        found: list[int] = []
         while len(found) < end:
             found += [message.queue_offset for message in consumer.poll()]
         assert found == list(range(end))

@@ -20,7 +20,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.contract import SEND_FIELDS, message_row
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from rmqtool.words import counted
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool

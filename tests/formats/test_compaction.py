@@ -73,7 +73,7 @@ def test_a_queue_that_was_rolled_early_ends_with_an_end_unit() -> None:
 
 def test_positions_as_a_broker_writes_them() -> None:
     raw = b'{\n\t"empty":false,\n\t"queueOffsetMap":{\n\t\t"A_b_0":53\n\t}\n}'
-    found = compaction.Positions.parse(raw)
+    found = compaction.CompactionPositions.parse(raw)
 
     assert found.of("A_b", 0) == 53
     assert found.of("A_b", 1) == -1

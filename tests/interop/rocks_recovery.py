@@ -21,7 +21,6 @@ from formats.queues.rocks import (
     OFFSETS,
     UNITS,
     RocksOffset,
-    build_offset,
     offset_key,
     parse_built,
     parse_offset,
@@ -35,7 +34,7 @@ from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.command import plan_rocks
 from tests import damage, rocks
 from tests.interop.engine import Engine
-from tests.rocks import Families
+from tests.rocks import Families, build_offset
 from tests.store.helpers import tree
 
 FILE_SIZE = 16384

@@ -33,7 +33,7 @@ from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue, batch_queues_of
@@ -144,7 +144,7 @@ def test_a_pull_is_held_until_a_message_comes_that_it_wants(tmp_path: Path) -> N
         answer = await held
         assert answer.code == ResponseCode.SUCCESS
         assert [record.queue_offset for record in records(answer.body)] == [2]
-        assert from_fields(h.Pulled, answer.fields).next_begin_offset == 3
+        assert from_fields(h.PullResponse, answer.fields).next_begin_offset == 3
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
 
@@ -180,7 +180,7 @@ def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> N
                 assert not (await first.call(Command(C.HEART_BEAT, body=heartbeat("one")))).code
                 async with connected(*at) as second:
                     assert not (await second.call(Command(C.HEART_BEAT, body=heartbeat("two")))).code
-                    fields = to_fields(h.Group(consumer_group="g"))
+                    fields = to_fields(h.ConsumerGroup(consumer_group="g"))
                     answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
                     assert read_body(b.ConsumerIds, answer.body).consumer_id_list == ["one", "two"]
                 while len(told) < 3:
@@ -292,7 +292,7 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
             if answer.code:
                 break
             got += records(answer.body)
-            at = from_fields(h.Pulled, answer.fields).next_begin_offset
+            at = from_fields(h.PullResponse, answer.fields).next_begin_offset
         assert len(got) == at
         assert [record.physical_offset for record in got] == messages
         fields = to_fields(h.Commit(consumer_group="g", topic="Orders", queue_id=1, commit_offset=at))

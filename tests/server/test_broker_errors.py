@@ -13,8 +13,8 @@ from rmqtool.errors import CorruptFile
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened import broker_state
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store import broker_state
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.append.flushing import Unsynced
 from rmqtool.store.disk.files import File

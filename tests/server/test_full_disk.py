@@ -15,7 +15,7 @@ from formats.remoting.frame import Command
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from tests.server.test_broker import _CONF, address, pull, records, send
 
 QUEUES = 4

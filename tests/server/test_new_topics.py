@@ -19,7 +19,7 @@ from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened import broker_state
+from rmqtool.services.open_store import broker_state
 from tests.client.peers import ok, peer
 from tests.server.test_broker import address, send, serving
 

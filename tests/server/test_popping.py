@@ -35,7 +35,7 @@ def pop(**more: Any) -> Command:
 
 
 def handles(answer: Command) -> list[Handle]:
-    found = from_fields(p.Popped, answer.fields)
+    found = from_fields(p.PopResponse, answer.fields)
     return [
         Handle(
             start_offset=part.start_offset, pop_time=found.pop_time, invisible_time=found.invisible_time,

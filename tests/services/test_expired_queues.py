@@ -10,7 +10,7 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.topics import StoreTopics
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -7,7 +7,7 @@ import pytest
 from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.message.build import pack
 from formats.message.read import HEADS
-from rmqtool.services.serving.reading import record_in
+from rmqtool.services.open_store.reading import record_in
 from tests.formats.samples import a_record
 
 _BASE, _AT = 1 << 30, 40

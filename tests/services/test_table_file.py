@@ -14,9 +14,8 @@ from formats.model.topics import DataVersion, TopicConfig
 from formats.primitives import java_hash
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.services.offsets.files import placed
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.opened.table_file import TableFile
+from rmqtool.services.open_store.broker_state import BrokerState, TableFile
+from rmqtool.services.open_store.store import Store
 
 NAMES = ["a", "Ä", '"topicConfigTable":{}', "x\n\ty", "%RETRY%g", *(f"topic-{number}" for number in range(300))]
 

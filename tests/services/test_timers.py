@@ -12,9 +12,9 @@ import pytest
 from formats.variants import timer
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
-from rmqtool.services.waiting.delay import DelayedMessage
-from rmqtool.services.waiting.plain_timers import PlainTimers
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.delays.delays import DelayedMessage
+from rmqtool.services.timers.plain import PlainTimers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles

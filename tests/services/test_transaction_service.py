@@ -12,9 +12,9 @@ from rmqtool import Message
 from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, Transactions
+from rmqtool.services.transactions.rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never

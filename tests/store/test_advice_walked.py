@@ -9,8 +9,8 @@ from tests import goldens
 from tests.amounts import every, some
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of
-from tests.store.walked import ALL_VERBS, Walk, commands_in, make_walkable, run_case, starts, walk, walk_from
-from tests.whole import VERBS, Base
+from tests.store.walked import ALL_VERBS, Walk, commands_in, run_case, starts, walk, walk_from
+from tests.whole import VERBS, Base, make_bases
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
-    return make_walkable(tmp_path_factory.mktemp("bases"))
+    return make_bases(tmp_path_factory.mktemp("bases"))
 
 
 @pytest.mark.parametrize("seed", range(some(8, 400)))

@@ -12,7 +12,7 @@ from formats.message.read import Record, read
 from rmqtool.kernels.scan import Walker
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch import reading
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.log import scan
 from tests import goldens
@@ -110,7 +110,7 @@ def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch
     rows, rooms = [], []
     for batch in bulk_dispatch.batches(view, 0, len(view), plain):
         rows += rows_of([batch])
-        same_puts(batch, Batch(*batch[:-1]))
+        same_puts(batch, RecordBatch(*batch[:-1]))
         rooms.append(batch.room)
         batch.release()
     assert rows == rows_of(expected)

@@ -12,7 +12,7 @@ from rmqtool.analytics.source.plan import request_of
 from rmqtool.analytics.source.read import planned
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
 from rmqtool.errors import CorruptFile
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.roles import DLEDGER, MULTI_PATH, TIERED, Node

@@ -60,15 +60,34 @@ def test_an_empty_last_file_goes(golden_copy: Unpacked) -> None:
     assert not (store / "commitlog" / f"{base:020d}").exists()
 
 
-def test_what_only_a_person_can_put_right_is_said(golden_copy: Unpacked) -> None:
-    store = golden_copy("clean")
+def test_a_short_file_before_the_last_one_is_put_right_as_by_recover(golden_copy: Unpacked) -> None:
+    store, other = golden_copy("clean"), golden_copy("clean")
     first = min((store / "commitlog").iterdir())
-    with first.open("r+b") as file:
-        file.truncate(1000)
+    length = first.stat().st_size
+    for path in (first, other / "commitlog" / first.name):
+        with path.open("r+b") as file:
+            file.truncate(1000)
+    before = contents(store)
+    done = rmqtool("rebuild", store, "files", "--yes")
+    assert (done.code, done.err.splitlines()[-1]) == (0, "1 file put right")
+    assert f"{first}: its last {length - 1000} bytes are missing" in done.err
+    assert "file-size" not in codes(store)
+    assert rmqtool("recover", other, "--yes", "--accept-loss").code == 0
+    assert (other / "commitlog" / first.name).read_bytes() == first.read_bytes()
+    assert rmqtool("undo", store, "--yes").code == 0
+    assert contents(store) == before
+
+
+def test_what_only_a_person_can_put_right_is_said(golden_copy: Unpacked) -> None:
+    """A message behind the length that files have puts that length in question."""
+    store = golden_copy("clean")
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    with first.open("ab") as file:
+        file.write(second.read_bytes()[:2000])
     before = contents(store)
     done = rmqtool("rebuild", store, "files", "--yes")
     assert (done.code, contents(store)) == (1, before)
-    assert f"warning: {first}: copy " in done.err
+    assert f"warning: {first}: {first} is longer than the others" in done.err
 
 
 def test_a_directory_in_the_way_is_not_touched(golden_copy: Unpacked) -> None:

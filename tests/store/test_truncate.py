@@ -8,12 +8,15 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.recovery.command import plan, truncate
+from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.recovery.command import plan, recover, truncate
+from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
 
@@ -77,6 +80,50 @@ def test_what_is_left_is_what_was_there_before(tmp_path: Path) -> None:
         assert [result.physical_offset for result in results] == offsets[count:]
         log_and_queues = [name for name in complete if name.startswith(("commitlog", "consumequeue"))]
         assert {n: content(store)[n] for n in log_and_queues} == {n: complete[n] for n in log_and_queues}
+
+
+def expired(path: Path, count: int) -> Path:
+    """A store whose first log files are gone, with queues that were made again: fillers stand for what they lack."""
+    store = made(path, count)
+    for file in sorted((store / "commitlog").iterdir())[:1]:
+        file.unlink()
+    rebuild(layout_of(store), ("consumequeue", "index", "checkpoint"))
+    return store
+
+
+def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> None:
+    """Fillers as its last entries would have every broker take new messages for some that it has already."""
+    store = expired(tmp_path / "s", 60)
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    cut = found[2].physical_offset
+    firsts: dict[tuple[str, int], int] = {}
+    for item in found[2:]:
+        firsts.setdefault((item.record.topic.decode(), item.record.queue_id), item.record.queue_offset)
+    assert all(firsts.values())
+    report = truncate(layout_of(store), cut)
+    assert report.afterStart is not None
+    assert {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues} == firsts
+    assert {(q.topic, q.queue_id): q.max_offset for q in queues_of(layout_of(store))} == firsts
+    assert plan(layout_of(store)).clean
+    assert [f.code for f in check_store(layout_of(store))] == []
+    assert truncate(layout_of(store), cut).clean
+    with Store(store, write=True, broker_conf=SIZES) as again:
+        results = again.append_many([Message(topic=topic, queue_id=id, body=b"x") for topic, id in firsts])
+    assert [result.queue_offset for result in results] == list(firsts.values())
+    assert plan(layout_of(store)).clean
+
+
+def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
+    """Nothing has expired, so that no entry can stand for messages that the log does not have."""
+    store = made(tmp_path / "s", 60)
+    for file in (store / "consumequeue").glob("*/*/*"):
+        file.unlink()
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    (store / "abort").touch()
+    recover(layout_of(store), release=RELEASES["4.9"], exactly=True)  # which leaves out what is before the last files
+    report = truncate(layout_of(store), found[2].physical_offset)
+    assert len([words for words in report.warnings if "and its queue offsets begin at 0 again" in words]) == 6
+    assert not any(queue.max_offset for queue in queues_of(layout_of(store)))
 
 
 def test_undo_brings_all_back(tmp_path: Path) -> None:

@@ -88,3 +88,40 @@ def test_an_index_of_files_that_overlap_is_written_once(golden_copy: Unpacked) -
     layout = StoreLayout(str(store), conf_of("crash"))
     assert recover(layout).applied
     assert plan(StoreLayout(str(store), conf_of("crash"))).actions == []
+
+
+def test_fillers_that_are_in_the_way_are_named(bases: list[Base], tmp_path: Path) -> None:
+    """A message of the first file is lost, and its entry too: nothing can stand for it in a log that begins at 0."""
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    log = log_files(store)[0]
+    first, physical = next(
+        (file, int.from_bytes(file.read_bytes()[UNIT : UNIT + 8], "big"))
+        for file in sorted(store.glob("consumequeue/*/*/00000000000000000000"))
+        if 0 < int.from_bytes(file.read_bytes()[2 * UNIT : 2 * UNIT + 8], "big") < log.stat().st_size
+    )
+    with log.open("r+b") as file:
+        file.seek(physical + 4)
+        file.write(bytes(4))
+    with first.open("r+b") as file:
+        file.seek(UNIT)
+        file.write(bytes(UNIT))
+    report = recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
+    assert [note for note in report.notes if note.startswith("1 filler had to be put in")]
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+
+
+@pytest.mark.parametrize("offset", [10**6, 2**40, 2**62])
+def test_a_queue_offset_that_no_queue_can_have_had_takes_no_time(
+    offset: int, bases: list[Base], tmp_path: Path
+) -> None:
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    place = list(records_of(log_files(store)[5]))[3]
+    with place.path.open("r+b") as file:
+        file.seek(place.at + 20)
+        file.write(offset.to_bytes(8, "big"))
+    report = recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
+    assert not report.mended
+    assert [note for note in report.notes if "several messages for one queue offset" in note]
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean

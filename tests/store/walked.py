@@ -26,7 +26,7 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import damage
 from tests.cli.running import Result, rmqtool
 from tests.store.advised import ASKING, commands_of, conf_file
-from tests.whole import VERBS, Base, damage_store, make_bases, words
+from tests.whole import VERBS, Base, damage_store, make_bases, move_directories, words
 
 MOST = 4  # commands
 ALL_VERBS = damage.VERBS | VERBS
@@ -66,7 +66,11 @@ class Walk:
         findings = list(check_store(StoreLayout(str(self.store), self._conf), situation=situation))
         for finding in findings:
             reader.take(finding)
-        ways = commands_of(reader.reading(situation).steps)
+        steps = reader.reading(situation).steps
+        if steps and steps[0].does.startswith("move the directory") and move_directories(self.store):
+            self.done.append(steps[0].does)
+            return self.check()
+        ways = commands_of(steps)
         return [finding for finding in findings if is_problem(finding)], [list(way[1:]) for way in ways]
 
     def arrive(self) -> list[str]:
@@ -188,11 +192,6 @@ def run_case(rng: Random, base: Base, room: Path, verbs: dict[str, damage.Verb],
     return []
 
 
-def make_walkable(folder: Path) -> list[Base]:
-    """Stores to damage; not yet the one with compacted topics: its index stays damaged where all of the log is lost."""
-    return [base for base in make_bases(folder) if not base.name.startswith("compaction")]
-
-
 def main() -> int:
     """Run cases and tell."""
     options = argparse.ArgumentParser(prog="python -m tests.store.walked", description=__doc__)
@@ -203,7 +202,7 @@ def main() -> int:
     chosen = options.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="rmqtool-walk-") as name:
-        bases = make_walkable(Path(name) / "bases")
+        bases = make_bases(Path(name) / "bases")
         for number in range(chosen.first, chosen.first + chosen.cases):
             rng, room = Random(f"{chosen.seed} {number}"), Path(name) / "case"
             room.mkdir()

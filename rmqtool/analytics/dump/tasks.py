@@ -21,8 +21,8 @@ from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.awaiting import Tell, awaited, is_local
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import Segment
@@ -44,7 +44,7 @@ class Job:
 
     folder: str
     run: str
-    choice: Choice
+    choice: MessageChoice
     partition_by: tuple[str, ...] = ()
     codec: str = "zstd"
     batch_bytes: int = BATCH_BYTES
@@ -68,7 +68,7 @@ class Job:
 class Done:
     """A split that was read, the files with its rows, and when that began: seconds since the epoch, 0 when unknown."""
 
-    tally: Tally
+    tally: SplitTally
     parts: list[Part]
     began: float = 0.0
     spills: list[Spill] = field(default_factory=list)  # rows that are in no file yet
@@ -94,7 +94,7 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
         told = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
             parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
-            done = Done(Tally.from_dict(told["tally"]), parts, spills=spills)
+            done = Done(SplitTally.from_dict(told["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
                 known[json.dumps(told["split"])] = done
@@ -108,19 +108,19 @@ def _definition(split: Split) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SplitFailure:
     """A split that was not read through, told without the stack traces that Spark wraps around an exception."""
 
     reason: str
     unreadable: bool
 
 
-def run_split(job: Job, split: Split) -> Done | Failed:
+def run_split(job: Job, split: Split) -> Done | SplitFailure:
     """Read one split and write its rows; what came of it, a failure too."""
     began = time.time()
     folder = Folder(job.folder)
     writer = job.writer(folder, split, spill=job.spill)
-    tally = Tally()
+    tally = SplitTally()
     looked = time.monotonic()
     try:
         file = split.segment()
@@ -141,14 +141,14 @@ def run_split(job: Job, split: Split) -> Done | Failed:
         raise
 
 
-def run_merge(job: Job, merge: Merge) -> Done | Failed:
+def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
     """Write the files of the partitions that some hashes belong to, from what the splits have put aside."""
     folder = Folder(job.folder)
     writer = job.writer(folder, merge)
     try:
         for batch in spilled(folder, merge):
             writer.write(batch)
-        return Done(Tally(), writer.close())
+        return Done(SplitTally(), writer.close())
     except (RmqError, OSError) as err:
         return _failed(folder, writer, err)
     except BaseException:
@@ -156,18 +156,18 @@ def run_merge(job: Job, merge: Merge) -> Done | Failed:
         raise
 
 
-def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> Failed:
+def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
     writer.discard()
     with suppress(OSError):
         folder.write(_STOP, "")
-    return Failed(_reason(err), isinstance(err, UnreadableStore))
+    return SplitFailure(_reason(err), isinstance(err, UnreadableStore))
 
 
-def _run(job: Job, task: Task) -> Done | Failed:
+def _run(job: Job, task: Task) -> Done | SplitFailure:
     return run_merge(job, task) if isinstance(task, Merge) else run_split(job, task)
 
 
-def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
+def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[Any]:
     read = batches(split, job.choice, tally, job.batch_bytes, file=file, views=True)
     if job.selection is None:
         yield from read
@@ -224,19 +224,19 @@ def run_splits(
     """
     folder = Folder(job.folder)
     folder.delete(_STOP)
-    results: dict[int, Done | Failed] = {}
+    results: dict[int, Done | SplitFailure] = {}
     if context is None:
         total, read = _bytes_of(splits), 0
         for split in splits:
             results[split.number] = _run(job, split)
-            if isinstance(results[split.number], Failed):
+            if isinstance(results[split.number], SplitFailure):
                 break
             read += _bytes_of([split])
             if progress is not None:
                 progress(read, total)
     elif splits:
         results = _run_in_spark(job, splits, context, progress, tell)
-    failures = [result for result in results.values() if isinstance(result, Failed)]
+    failures = [result for result in results.values() if isinstance(result, SplitFailure)]
     if failures:
         first = next((failed for failed in failures if failed.reason != _OTHER), failures[0])
         raise UnreadableStore(first.reason) if first.unreadable else RmqError(first.reason)
@@ -246,10 +246,10 @@ def run_splits(
 
 def _run_in_spark(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """Results by the numbers of their splits; all of them, if none has failed."""
     results = _share_out(job, splits, context, progress) if is_local(context) else {}
-    failed = any(isinstance(result, Failed) for result in results.values())
+    failed = any(isinstance(result, SplitFailure) for result in results.values())
     # what a task had taken that Spark ran again, nobody takes
     left = [] if failed else [split for split in splits if split.number not in results]
     return results | _one_by_one(job, left, context, progress, tell)
@@ -261,7 +261,7 @@ def _bytes_of(splits: Iterable[Task]) -> int:
 
 def _share_out(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """A task for each core."""
     count = min(len(splits), context.defaultParallelism)
     length = {split.number: _bytes_of([split]) for split in splits}
@@ -281,21 +281,21 @@ def _share_out(
 
 def _run_what_is_left(
     job: Job, splits: Sequence[Task], claims: Claims, _numbers: Iterable[int]
-) -> Iterator[tuple[int, Done | Failed]]:
+) -> Iterator[tuple[int, Done | SplitFailure]]:
     """Splits that no other task has taken."""
     folder = Folder(job.folder)
     for split in splits:
         if claims.take(split.number):
-            result = _run(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
+            result = _run(job, split) if folder.size(_STOP) is None else SplitFailure(_OTHER, unreadable=False)
             claims.end(split.number)
             yield split.number, result
-            if isinstance(result, Failed):
+            if isinstance(result, SplitFailure):
                 return
 
 
 def _one_by_one(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """A task for each split: wherever it runs, and however often."""
     if not splits:
         return {}

@@ -19,7 +19,7 @@ from formats.topics import LMQ_PREFIX
 from rmqtool.analytics.remote.stores import each
 from rmqtool.analytics.source.cover import Cover
 from rmqtool.analytics.source.filter import Wanted
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
@@ -76,7 +76,7 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
     return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
 
 
-def _names(choice: Choice) -> tuple[str, ...]:
+def _names(choice: MessageChoice) -> tuple[str, ...]:
     """The topics asked for, by name; none where there are patterns among them."""
     # a name that is not UTF-8 is shown with another letter, and several may look the same
     return () if any(_UNCLEAR & set(topic) for topic in choice.topics) else choice.topics
@@ -160,7 +160,7 @@ def _all_slots(file: IndexView) -> bool:
 # -- consume queues ---------------------------------------------------------------------------------------------------
 
 
-def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
+def _by_queues(log: CommitLog, choice: MessageChoice) -> Way | None:
     """By topic, and maybe queue id and queue offset."""
     covered = _covered(log)
     if covered is None:
@@ -204,7 +204,7 @@ def _covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int
     offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
 
     def read(queue: tuple[str, int, str]) -> Any:
-        return _entries(ConsumeQueue(log.layout, *queue), Choice())
+        return _entries(ConsumeQueue(log.layout, *queue), MessageChoice())
 
     for topic, queue_id, path in log.layout.queue_dirs():
         if topic.startswith(LMQ_PREFIX):
@@ -241,7 +241,7 @@ def _data_end(file: Segment) -> int:
     return data_end(file.path, 0, file.size)
 
 
-def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
+def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
     """The entries of a queue that are asked for; None when the queue has a hole."""
     files = queue.segments.files
     if any(b.base != a.base + queue.file_size for a, b in pairwise(files)):

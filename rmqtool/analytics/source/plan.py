@@ -16,7 +16,7 @@ from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
 from rmqtool.analytics.source.tables import TABLES, Store, pieces_of
 from rmqtool.analytics.source.times import proved
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import shown, uri_of
 from rmqtool.store.log.commit_log import CommitLog
@@ -71,7 +71,7 @@ class Piece:
 
     store: Store
     table: str
-    choice: Choice = field(default_factory=Choice)
+    choice: MessageChoice = field(default_factory=MessageChoice)
     splits: tuple[Split, ...] = ()
     ranges: tuple[Any, ...] = ()
     part: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
     return found, bytes_read
 
 
-def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, int]:
+def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple[Way, int]:
     """(where the messages of a choice's time lie, bytes read to find out)."""
     none = np.empty(0, np.int64)
     if choice.since is None and choice.until is None:
@@ -258,13 +258,13 @@ def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, i
     return Way(starts[inside], stops[inside], scan), looked
 
 
-def _within(choice: Choice, start: int, stop: int | None) -> Choice:
+def _within(choice: MessageChoice, start: int, stop: int | None) -> MessageChoice:
     starts = [bound for bound in (start or None, choice.start) if bound is not None]
     stops = [bound for bound in (stop, choice.stop) if bound is not None]
     return replace(choice, start=max(starts, default=None), stop=min(stops, default=None))
 
 
-def _exact(store: Store, choice: Choice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
+def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
     """Pieces of about the same number of bytes each, over as many files as it takes."""
     splits: list[Split] = []
     ranges: list[Any] = []

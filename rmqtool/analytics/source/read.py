@@ -14,7 +14,7 @@ from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request, pieces
 from rmqtool.analytics.source.tables import BROKER, SCHEMAS, rows_of
-from rmqtool.analytics.table.arrow import BATCH_BYTES, Choice, Tally, batches
+from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
 from rmqtool.store.disk.remote import need_all
 from rmqtool.store.disk.segments import Segment
 
@@ -39,7 +39,7 @@ class Counters:
     damagedBytes: int = 0
     notDecompressed: int = 0
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: SplitTally) -> None:
         """Count what reading a split has shown."""
         self.bytesRead += tally.bytes
         self.damaged += tally.damaged
@@ -105,7 +105,7 @@ def _others(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[pa.RecordBatch]:
     for split, ranges in zip(piece.splits, piece.ranges, strict=True):
-        tally = Tally()
+        tally = SplitTally()
         if ranges is None:
             start, looked = exact(split, piece.store.layout)
             counters.bytesRead += looked
@@ -121,7 +121,7 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
 
 
 def _gathered(
-    splits: Iterator[Split], file: Segment, choice: Choice, tally: Tally, columns: list[str]
+    splits: Iterator[Split], file: Segment, choice: MessageChoice, tally: SplitTally, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many small splits in batches of a decent size."""
     waiting: list[pa.RecordBatch] = []

@@ -28,7 +28,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.compaction import compaction_queues_of, key_of
 from rmqtool.store.queues.reader import ConsumeQueue
-from rmqtool.store.queues.rocks import RocksQueue, queue_database, rocks_queues_of
+from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
 _ROCKSDB = "rocksdb"  # in place of a directory, of queues that are in the store's database
 BROKER = pa.field("broker", pa.string())
@@ -164,10 +164,10 @@ def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBat
 
 def _queue(layout: StoreLayout, kind: str, topic: str, queue_id: int) -> AnyQueue:
     if kind == _ROCKSDB:
-        database = queue_database(layout)
-        if database is None:
+        queue = open_rocks_queue(layout, topic, queue_id)
+        if queue is None:
             raise UnreadableStore(f"{layout.root}: its queues are no longer in RocksDB")
-        return RocksQueue(layout, database, topic, queue_id)
+        return queue
     return (BatchQueue if kind == BATCH_QUEUES else ConsumeQueue)(layout, topic, queue_id)
 
 

@@ -9,13 +9,13 @@ from formats.message.read import MIN_SIZE
 from rmqtool.analytics.ranges.record_rows import walk_rows
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
 from rmqtool.analytics.table.inner import divided
 from rmqtool.analytics.table.record_block import Mask, RecordBlock
 from rmqtool.analytics.table.row_reader import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.kernels.arrow import ItemParser, offset_ids, split_keys, views_of
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Walker
@@ -31,7 +31,7 @@ class ColumnReader:
         tally: filled along the way.
     """
 
-    def __init__(self, schema: pa.Schema, choice: Choice, tally: Tally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
         self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
         self._columns: list[GrowingColumn] = []
@@ -115,8 +115,8 @@ def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
     return found
 
 
-def chosen(block: RecordBlock, choice: Choice) -> Mask:
-    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.Choice.has` tells."""
+def chosen(block: RecordBlock, choice: MessageChoice) -> Mask:
+    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.MessageChoice.has` tells."""
     rows, mask = block.rows, np.ones(len(block), np.bool_)
     for values, start, stop in (
         (rows.store_timestamp, choice.since, choice.until),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Protocol):
-    """Texts one behind the other; as :class:`rmqtool.services.waiting.plain_timers.PlainTexts` has them."""
+    """Texts one behind the other; as :class:`rmqtool.services.timers.plain.PlainTexts` has them."""
 
     @property
     def data(self) -> "np.ndarray[Any, Any]":

@@ -72,7 +72,7 @@ def say_empty(**ranges: tuple[Any, Any] | None) -> None:
             note(f"{words}: an empty range")
 
 
-class Choice:
+class RowChoice:
     """Picks rows by their fields, and knows whether there were any.
 
     Args:

@@ -14,7 +14,7 @@ class Stopped(BaseException):
     """A signal came while all that was done so far is thrown away anyhow."""
 
 
-class Ending:
+class StopSignal:
     """Whether one of the signals has come; a pause ends when one does.
 
     Attributes:
@@ -86,6 +86,11 @@ class Ending:
         """Pause."""
         if not self.asked:
             select.select([self._read], [], [], millis / 1000)
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that can be read as soon as one comes."""
+        return self._read
 
     def readable(self, fd: int) -> bool:
         """Wait until something can be read, or its end; False when a signal came first."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.undecided import Undecided
 from rmqtool.cli.render.output import Column, writer
@@ -23,8 +23,8 @@ from rmqtool.client.sync import Producer, TransactionProducer
 from rmqtool.contract import SEND_FIELDS, message_fields
 from rmqtool.errors import BadValue, OutputLost, RmqError
 from rmqtool.progress import stage
+from rmqtool.rules.resending import own_properties
 from rmqtool.rules.sending import check_group, check_message, check_topic
-from rmqtool.services.sending.again import own_properties
 from rmqtool.words import counted
 
 _MOST_NAMED = 100  # lines that are named on stderr
@@ -97,7 +97,7 @@ class _Messages:
             self._level,
             deliver_at,
         )
-        check_message(message.outgoing())
+        check_message(message.topic, message.body)
         return message
 
 
@@ -232,7 +232,7 @@ class _Sender:
         plan: SendPlan,
         queue: MessageQueue | None,
         tally: _Tally,
-        ending: Ending,
+        ending: StopSignal,
         undecided: Undecided | None,
     ) -> None:
         self._undecided = undecided
@@ -347,7 +347,7 @@ def run(
     if plan.transaction is not None and (plan.batch > 1 or plan.oneway or plan.delay is not None):
         raise BadValue("--transaction: goes without --batch, --oneway and --delay")
     options = client_options(namesrv, engine, tls_config, acl)
-    ending = Ending()
+    ending = StopSignal()
     undecided = None
     if plan.transaction is not None:
         undecided = Undecided(State.COMMIT if plan.transaction == "commit" else State.ROLLBACK)
@@ -377,7 +377,7 @@ def _producer(options: ClientOptions, group: str, undecided: Undecided | None) -
     return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.asked)
 
 
-def _await_questions(undecided: Undecided | None, ending: Ending) -> None:
+def _await_questions(undecided: Undecided | None, ending: StopSignal) -> None:
     if undecided is not None and (lines := undecided.lines()):
         note(f"{len(lines)} not confirmed: waiting until their brokers ask about them")
         undecided.wait(ending)

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.transactions import State
 
@@ -37,7 +37,7 @@ class Undecided:
         with self._lock:
             return sorted(self._open.values())
 
-    def wait(self, ending: Ending) -> None:
+    def wait(self, ending: StopSignal) -> None:
         """Until brokers have asked about all of them, for a while, or until a signal comes."""
         end = time.monotonic() + _MOST_SECONDS
         while self.lines() and not ending.asked and time.monotonic() < end:

@@ -9,7 +9,8 @@ from textwrap import wrap
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Cause, Reading, Told, severities_of
+from rmqtool.store.check.reading.reading import Cause, CodeFindings, Reading, severities_of
+from rmqtool.words import command_line
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _STORE = re.compile(r"\bSTORE\b")
@@ -35,7 +36,9 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
         for cause in reading.causes:
             yield from _cause(cause, width, paint)
         yield ""
-        yield from _text("What a code means: rmqtool explain CODE. Every finding: --output ndjson.", width, "")
+        yield from _text(
+            f"What a code means: {command_line('explain', 'CODE')}. Every finding: --output ndjson.", width, ""
+        )
 
 
 def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
@@ -121,7 +124,7 @@ def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
             yield from (_INDENT + line for line in _place(told.places[0], width - len(_INDENT)))
 
 
-def _head(told: Told, width: int, indent: str, paint: _Paint) -> Iterator[str]:
+def _head(told: CodeFindings, width: int, indent: str, paint: _Paint) -> Iterator[str]:
     count = f" ({told.count})" if told.count > 1 else ""
     first, *more = _text(f"{told.code}: {CODES[told.code].title}{count}", width, indent, hang="  ")
     yield first.replace(told.code, paint.severity(told.severity, told.code), 1)

@@ -9,8 +9,8 @@ from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import cell_text, folded, plain
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
-from rmqtool.services.waiting.trace import Event, Taken, Trace
+from rmqtool.services.trace import Event, Taken, Trace
+from rmqtool.services.transactions.half_messages import HalfCopy, TransactionInfo
 from rmqtool.words import counted
 
 _EVENT_NAMES = (

@@ -65,7 +65,8 @@ def rebuild(
     have. A queue in order is left as it is.
 
     files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
-    which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
+    which is space that is not written yet; one before it gets an end-of-file blank behind its last message; and a file
+    that does not belong there, or is empty, leaves the store.
     """
     from rmqtool.cli.framework.planning import carry_out, note_actions
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
@@ -96,7 +97,7 @@ def rebuild(
         note(f"{count} of {len(report.configs)} config files {'written' if report.applied else 'would be written'}")
         return 0
     if parts == (LENGTHS,):
-        if report.warnings:
+        if report.left:
             return 1
         note(
             f"{counted(len(report.actions), 'file')} {'put right' if report.applied else 'would be put right'}"

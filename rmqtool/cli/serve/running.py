@@ -54,7 +54,7 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-class Told(asyncio.Event):
+class StopEvent(asyncio.Event):
     """Set when a signal has come.
 
     Attributes:
@@ -75,9 +75,9 @@ class Told(asyncio.Event):
 
 
 @asynccontextmanager
-async def until_told() -> AsyncIterator[Told]:
+async def until_told() -> AsyncIterator[StopEvent]:
     """Set when SIGINT, SIGTERM or SIGHUP comes, but for those that whoever started this process has ignored."""
-    loop, told = asyncio.get_running_loop(), Told()
+    loop, told = asyncio.get_running_loop(), StopEvent()
     heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heeded:
         loop.add_signal_handler(number, told.take, number)

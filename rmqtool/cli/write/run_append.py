@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.output import PEOPLE, Column, writer
 from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.answers import PutResult
@@ -85,7 +85,7 @@ class Lines:
     def __exit__(self, *_exc: object) -> None:
         os.close(self._fd)
 
-    def _chunks(self, ending: Ending) -> Iterator[list[bytes]]:
+    def _chunks(self, ending: StopSignal) -> Iterator[list[bytes]]:
         """Whole lines, as many as are there; of a slow writer each is passed on when it comes."""
         rest, begun = b"", False
         while ending.readable(self._fd):
@@ -111,7 +111,7 @@ class Lines:
             yield [rest]
 
     def rows(
-        self, ending: Ending, read: Fields | Callable[[bytes], Row | ValueError] | None = None
+        self, ending: StopSignal, read: Fields | Callable[[bytes], Row | ValueError] | None = None
     ) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
         """(line numbers, rows), some at a time; empty lines are passed over. A signal ends it.
 
@@ -147,7 +147,7 @@ def _parse_row(fields: Fields, name: str, line: bytes) -> Row | ValueError:
         return err
 
 
-class Tally:
+class AppendTally:
     """What became of the rows: acknowledged one by one, or counted.
 
     Args:
@@ -216,7 +216,7 @@ class Tally:
         upto = f", up to {self._unit} {self.last}" if self.last else ""
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}{upto}; {rest}")
 
-    def close(self, ending: Ending | None = None) -> int:
+    def close(self, ending: StopSignal | None = None) -> int:
         """The end of the table or of the list; the exit code.
 
         Args:
@@ -255,9 +255,9 @@ def run(
 ) -> int:
     """Append all lines of a file or of stdin; 1 when one was not taken."""
     release = chosen_release(engine)
-    ending = Ending()
+    ending = StopSignal()
     with Lines(file) as lines, ending.watched():
-        tally = Tally(output)
+        tally = AppendTally(output)
         with Store(
             path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync or None, mend=True
         ) as store:

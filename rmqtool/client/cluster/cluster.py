@@ -14,7 +14,7 @@ from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, succeeded
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute
-from rmqtool.client.cluster.groups import Groups
+from rmqtool.client.cluster.groups import GroupMembership
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
 from rmqtool.client.cluster.links import shared
@@ -90,7 +90,7 @@ class Cluster(Peers):
             opened=lambda address: self.groups.opened(address),
         )
         self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
-        self.groups = Groups(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
+        self.groups = GroupMembership(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
         self._routes: dict[str, Route] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[Route]] = {}

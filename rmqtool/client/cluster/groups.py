@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _LEAVING = 1.0  # s that a broker has to hear that a client leaves
 
 
-class Groups:
+class GroupMembership:
     """Who is told that this client is there; without a group nobody is.
 
     Args:

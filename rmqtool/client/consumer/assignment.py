@@ -224,7 +224,7 @@ class Rebalancing:
             try:
                 address = self._cluster.reading_address(broker_name)
                 request = self._cluster.request(
-                    RequestCode.GET_CONSUMER_LIST_BY_GROUP, h.Group(consumer_group=self._group)
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP, h.ConsumerGroup(consumer_group=self._group)
                 )
                 response = await self._cluster.ask(address, request)
                 with self._cluster.answers_of(address):

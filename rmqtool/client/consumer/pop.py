@@ -115,7 +115,7 @@ class Popper:
                 raise BadAnswer(f"{address}: messages without a handle: {err}") from None
 
     def _messages(self, queue: MessageQueue, response: Command, address: str, until: float) -> list[Popped]:
-        told = header_from(p.Popped, response, address)
+        told = header_from(p.PopResponse, response, address)
         parts = parse_parts(told.start_offset_info or "", told.msg_offset_info or "")
         starts = {(part.origin, part.queue_id): part.start_offset for part in parts}
         namespace = self._cluster.options.namespace

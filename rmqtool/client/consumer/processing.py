@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consumer.listener import Calls, Failed, Workers
+from rmqtool.client.consumer.listener import Calls, ListenerFailure, Workers
 from rmqtool.client.consumer.options import Later, Ordered, PushOptions, Said, Suspend
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.received import Received
@@ -208,7 +208,7 @@ class OrderlyProcessing:
             if pause:
                 await asyncio.sleep(pause)
 
-    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | Failed) -> float:
+    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | ListenerFailure) -> float:
         """Act upon what the listener said; seconds until the next call."""
         auto = self._options.auto_commit
         if said is None or isinstance(said, Ordered):

@@ -26,7 +26,7 @@ _EMPTY = {
 }  # fmt: skip
 
 
-def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, address: str) -> list[Record]:
+def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.PullResponse, address: str) -> list[Record]:
     """The records of an answer from an offset on.
 
     Raises:
@@ -53,7 +53,7 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, a
     return found
 
 
-def _check_moved(offset: int, told: h.Pulled, response: Command, address: str) -> None:
+def _check_moved(offset: int, told: h.PullResponse, response: Command, address: str) -> None:
     """That an offset is outside of a queue, or was set anew by an admin, and where the queue goes on.
 
     Raises:
@@ -185,7 +185,7 @@ class Puller:
         response = await self.cluster.call(address, request, timeout)
         if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
             raise BrokerError(response, address)
-        told = header_from(h.Pulled, response, address)
+        told = header_from(h.PullResponse, response, address)
         self._suggested[queue] = told.suggest_which_broker_id
         following = told.next_begin_offset
         if response.code == ResponseCode.PULL_OFFSET_MOVED:

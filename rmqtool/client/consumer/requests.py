@@ -18,7 +18,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consumer.listener import Calls, Counts, Failed
+from rmqtool.client.consumer.listener import Calls, Counts, ListenerFailure
 from rmqtool.client.consumer.options import Ordered, PushOptions, Said
 from rmqtool.client.consumer.pop import Popping
 from rmqtool.client.consumer.process_queue import ProcessQueue
@@ -146,7 +146,7 @@ class Requests:
                     order=self.options.orderly,
                     auto_commit=self.options.auto_commit,
                     consume_result=_result(said),
-                    remark=said.words if isinstance(said, Failed) else None,
+                    remark=said.words if isinstance(said, ListenerFailure) else None,
                     spent_time_mills=(time.monotonic_ns() - begin) // 1_000_000,
                 )
             ),
@@ -202,11 +202,11 @@ def _answer(request: Command, body: bytes) -> Command:
     return request.response(body=body, language=Language.PYTHON)
 
 
-def _result(said: Said | Failed) -> str:
+def _result(said: Said | ListenerFailure) -> str:
     if said is None:
         return "CR_SUCCESS"
     if isinstance(said, Ordered):
         return f"CR_{said.value}"
-    if isinstance(said, Failed):
+    if isinstance(said, ListenerFailure):
         return "CR_THROW_EXCEPTION" if said.error is not None else "CR_RETURN_NULL"
     return "CR_LATER"

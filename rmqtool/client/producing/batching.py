@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from formats.layouts import derived
 from formats.message.bodies import build_batch
-from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, build, build_many
-from rmqtool.client.producing.message import WAIT, Message
-from rmqtool.rules.batches import check_batch
-from rmqtool.rules.sending import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, WAIT, build, build_many
+from rmqtool.client.producing.message import Message
+from rmqtool.rules.sending import MESSAGE_ILLEGAL, Rejected, check_batch, check_message
 
 _LEAST = derived.BATCH_ITEM_HEAD.size + 2  # bytes of an item without body and properties
 
@@ -63,14 +62,10 @@ def batches(
         and max(map(len, bodies), default=0) <= max_message_size
         and (same or _are_alike(messages, all_named))
     )
-    outs = [
-        OutMessage(message.topic, message.body, message.flag, named)
-        for message, named in zip(messages[:1] if alike else messages, all_named, strict=False)
-    ]
-    for out in outs:
-        check_message(out, max_message_size)
-        check_batch([outs[0], out])
-    if not outs:
+    for message, named in zip(messages[:1] if alike else messages, all_named, strict=False):
+        check_message(message.topic, message.body, max_message_size)
+        check_batch([(messages[0].topic, all_named[0]), (message.topic, named)])
+    if not messages:
         check_batch([])
     if not same:
         texts = build_many(all_named, trailing_separator=separated)

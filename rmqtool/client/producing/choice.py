@@ -25,7 +25,7 @@ def _index() -> QueueIndex:
     return QueueIndex(random.getrandbits(31))
 
 
-class Choice:
+class QueueChoice:
     """Round robin over the queues of each topic; brokers that fail are left out.
 
     Args:
@@ -123,7 +123,7 @@ _DETECT_EVERY = 3.0  # s
 _DETECT_TIMEOUT = 0.2  # s that a broker has
 
 
-async def watch(cluster: Cluster, choice: Choice, topic: Callable[[], str]) -> None:
+async def watch(cluster: Cluster, choice: QueueChoice, topic: Callable[[], str]) -> None:
     """Ask brokers that are unreachable for the end of a queue, for ever; one that answers is reached again (5.x).
 
     Args:
@@ -135,7 +135,7 @@ async def watch(cluster: Cluster, choice: Choice, topic: Callable[[], str]) -> N
             await asyncio.gather(*[_detect(cluster, choice, name, topic()) for name in choice.unreachable])
 
 
-async def _detect(cluster: Cluster, choice: Choice, broker_name: str, topic: str) -> None:
+async def _detect(cluster: Cluster, choice: QueueChoice, broker_name: str, topic: str) -> None:
     header = h.Queue(topic=topic, queue_id=0, bname=broker_name)
     try:
         address = cluster.address(broker_name)

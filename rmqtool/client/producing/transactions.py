@@ -21,7 +21,7 @@ from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.hooks import tell_hooks
 from rmqtool.client.cluster.namespaces import without_namespace
 from rmqtool.client.consumer.received import Received
-from rmqtool.client.producing.hooks import EndHook, Ending
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer, ProducerOptions, Select
 from rmqtool.remoting.connection import Connection
@@ -133,7 +133,7 @@ class TransactionProducer(Producer):
             )
             confirmed = confirm and state != State.UNKNOWN  # which no broker answers
             await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
-            named = prepared.outgoing().properties
+            named = prepared.named()
             self._ended(named, message.topic, header, self._address(sent.queue))
         return sent, state
 
@@ -158,7 +158,7 @@ class TransactionProducer(Producer):
     def _ended(self, properties: Mapping[str, str], topic: str, header: h.EndTransaction, address: str) -> None:
         if not self._end_hooks:
             return
-        ending = Ending(
+        ending = EndTransactionContext(
             group=without_namespace(self._namespace, self.group),
             topic=without_namespace(self._namespace, topic),
             properties=dict(properties),

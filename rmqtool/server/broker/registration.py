@@ -7,9 +7,11 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.fastjson.declare import body_of, read_body
+from formats.model.topics import TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
@@ -29,8 +31,15 @@ EVERY = 30.0  # s
 _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # until a name server that is away is tried again
-_REST = 4.0  # times as long as it took to tell one, it is not told again: each time it is told of all topics
+_REST = 4.0  # times as long as it took to tell one, it is not told again
 _MOST_REST = 10.0  # s
+
+
+class _Told(NamedTuple):
+    """What a name server has been told over a connection."""
+
+    changes: int  # of topics, since the store was opened
+    permission: int  # of this broker
 
 
 class Registration:
@@ -77,7 +86,7 @@ class Registration:
     async def stop(self) -> None:
         """Tell all of them that this broker ends."""
         settings = self._context.settings
-        header = n.Broker(
+        header = n.BrokerAddress(
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,
@@ -89,11 +98,18 @@ class Registration:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _request(self) -> Command:
+    def _request(self, told: _Told | None) -> tuple[Command, _Told]:
+        """(the request, what the name server has been told with it): topics that have changed, or all of them.
+
+        Args:
+            told: what it knows; None to tell it everything.
+        """
         settings, state = self._context.settings, self._context.state
-        topics = dict(state.topics)
-        for config in self._context.system_topics():
-            topics.setdefault(config.topic_name or "", config)
+        topics = self._changed_since(told)
+        if topics is None:
+            topics = dict(state.topics)
+            for config in self._context.system_topics():
+                topics.setdefault(config.topic_name or "", config)
         if not settings.permission & 2:
             topics = {name: replace(config, perm=config.perm & ~2) for name, config in topics.items()}
         table = b.TopicTable(topics, replace(state.topics_version, state_version=None))
@@ -106,25 +122,38 @@ class Registration:
             broker_id=settings.broker_id,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
-        return Command(RequestCode.REGISTER_BROKER, fields=to_fields(header), body=body)
+        request = Command(RequestCode.REGISTER_BROKER, fields=to_fields(header), body=body)
+        return request, _Told(len(state.changed_topics), settings.permission)
+
+    def _changed_since(self, told: _Told | None) -> dict[str, TopicConfig] | None:
+        """Topics that were made or changed; None where all are to be told (registerIncrementBrokerData)."""
+        state = self._context.state
+        if told is None or told.permission != self._context.settings.permission:
+            return None
+        names = dict.fromkeys(state.changed_topics[told.changes :])
+        topics = {name: config for name in names if (config := state.topic(name)) is not None}
+        return topics if topics and len(topics) == len(names) else None
 
 
 class _Server:
     """One name server."""
 
-    def __init__(self, address: str, request: Callable[[], Command], tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, address: str, request: Callable[[_Told | None], tuple[Command, _Told]], tls: ssl.SSLContext | None
+    ) -> None:
         self.wanted, self.tried = asyncio.Event(), asyncio.Event()
         self._address, self._request, self._tls = address, request, tls
         self._connection: Connection | None = None
+        self._told: _Told | None = None
         self._failed = False
 
     async def keep(self) -> None:
-        """Tell it whenever something has changed, and every half minute."""
+        """Tell it of topics whenever some have changed, and of all of them at first and every half minute."""
         host, _, port = self._address.rpartition(":")
         while True:
             try:
                 async with connected(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
-                    self._connection = connection
+                    self._connection, self._told = connection, None
                     while not connection.closed:
                         self.wanted.clear()
                         begun = time.monotonic()
@@ -132,6 +161,8 @@ class _Server:
                         took = time.monotonic() - begun
                         await _any_of(connection.lost, seconds=min(_REST * took, _MOST_REST))
                         await _any_of(self.wanted, connection.lost, seconds=EVERY)
+                        if not self.wanted.is_set():
+                            self._told = None
             except RemotingError as err:
                 if not self._failed:
                     log.warning("name server %s: %s", self._address, err)
@@ -142,8 +173,9 @@ class _Server:
             await asyncio.sleep(_PAUSE)
 
     async def _tell(self, connection: Connection) -> None:
-        answer = await connection.call(self._request(), _TIMEOUT)
-        self._failed = False
+        request, told = self._request(self._told)
+        answer = await connection.call(request, _TIMEOUT)
+        self._failed, self._told = False, None if answer.code else told
         self.tried.set()
         if answer.code:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)

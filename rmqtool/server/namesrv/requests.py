@@ -23,7 +23,7 @@ from rmqtool.server.namesrv.brokers import Address
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS, KeyValues
 from rmqtool.server.namesrv.routes import RouteTable
 from rmqtool.server.namesrv.settings import FIXED, Settings
-from rmqtool.server.namesrv.topics import Unit
+from rmqtool.server.namesrv.topics import UnitFlag
 
 log = logging.getLogger(__name__)
 
@@ -123,14 +123,14 @@ class Requests:
         return call.answer(master, b.KVTable(orders))
 
     @handles(C.UNREGISTER_BROKER)
-    def unregister(self, call: Call[n.Broker, None]) -> Command:
+    def unregister(self, call: Call[n.BrokerAddress, None]) -> Command:
         who = call.header
         self.routes.unregister(who.cluster_name, who.broker_addr, who.broker_name)
         log.info("broker %s unregisters", _shown(who.broker_name, who.broker_addr, who.cluster_name))
         return call.request.response()
 
     @handles(C.QUERY_DATA_VERSION)
-    def query_version(self, call: Call[n.Broker, DataVersion]) -> Command:
+    def query_version(self, call: Call[n.BrokerAddress, DataVersion]) -> Command:
         who = call.header
         changed, known = self.routes.changed(who, call.body, self._clock())
         return call.answer(n.Changed(changed=changed), body_of(known) if known else b"")
@@ -142,7 +142,7 @@ class Requests:
         return call.request.response()
 
     @handles(C.GET_BROKER_MEMBER_GROUP)
-    def list_members(self, call: Call[n.Group, None]) -> Command:
+    def list_members(self, call: Call[n.BrokerMembers, None]) -> Command:
         asked = call.header
         return _body(call.request, b.MemberGroupResponse(self.routes.members(asked.cluster_name, asked.broker_name)))
 
@@ -218,9 +218,9 @@ class Requests:
         if not self.settings.enable_topic_list:
             return _disabled(call.request)
         wanted, unwanted = {
-            C.GET_UNIT_TOPIC_LIST: (Unit.UNIT, Unit.NONE),
-            C.GET_HAS_UNIT_SUB_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.NONE),
-            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.UNIT),
+            C.GET_UNIT_TOPIC_LIST: (UnitFlag.UNIT, UnitFlag.NONE),
+            C.GET_HAS_UNIT_SUB_TOPIC_LIST: (UnitFlag.SUBSCRIBED, UnitFlag.NONE),
+            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UnitFlag.SUBSCRIBED, UnitFlag.UNIT),
         }[C(call.request.code)]
         return _body(call.request, self.routes.unit_topics(wanted, unwanted))
 

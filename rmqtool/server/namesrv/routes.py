@@ -8,12 +8,12 @@ from collections.abc import Collection
 from formats.model.topics import DataVersion
 from formats.remoting.bodies import ClusterInfo, MemberGroup, TopicList, TopicRouteData, TopicTable
 from formats.remoting.codes import MASTER_ID
-from formats.remoting.namesrv import Broker, RegisterBroker, Registered
+from formats.remoting.namesrv import BrokerAddress, RegisterBroker, Registered
 from formats.remoting.shapes import BrokerData, QueueData
 from formats.topics import SYNC_PREFIX, Perm
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
-from rmqtool.server.namesrv.topics import Topics, Unit
+from rmqtool.server.namesrv.topics import Topics, UnitFlag
 
 _SYNC_GROUP = SYNC_PREFIX
 """Topics of these names are the brokers' own; their slaves are not shown as masters."""
@@ -117,7 +117,7 @@ class RouteTable:
             for topic, info in (table.topic_queue_mapping_info_map or {}).items():
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
-    def changed(self, who: Broker, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
+    def changed(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
         """Whether a broker must register anew, and the version of its topics that is known here."""
         at = Address(who.cluster_name, who.broker_addr)
         self.brokers.refresh(at, now)
@@ -229,7 +229,7 @@ class RouteTable:
         addresses = (address for data in self.brokers.named.values() for address in data.broker_addrs.values())
         return TopicList(list(dict.fromkeys(names)), next(addresses, None))
 
-    def unit_topics(self, wanted: Unit, unwanted: Unit = Unit.NONE) -> TopicList:
+    def unit_topics(self, wanted: UnitFlag, unwanted: UnitFlag = UnitFlag.NONE) -> TopicList:
         """Topics by what their flag says of units."""
         return TopicList(self.topics.of_units(wanted, unwanted))
 

@@ -35,7 +35,7 @@ class GetResult(NamedTuple, Generic[M]):
     messages: list[M]
 
 
-class Pulled(NamedTuple):
+class PulledRecords(NamedTuple):
     """As :class:`GetResult`, with the records of the messages one behind the other."""
 
     status: GetStatus

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.rocksdb import SINGLE, TABLES, V2
 from formats.errors import FormatError
 from formats.primitives import java_hash
 from formats.topics import LMQ_PREFIX
@@ -64,7 +65,8 @@ class BrokerFile(OffsetFile):
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         forms = rocksdb_forms(layout)
-        if place := next((place for place in ("config/consumerOffsets", "config/rdb") if place in forms), None):
+        databases = (TABLES["consumerOffset.json"].place, SINGLE, V2)
+        if place := next((place for place in databases if place in forms), None):
             raise Refused(f"{layout.path(place)}: offsets are in a RocksDB database, which this version cannot write")
         plain, light = FILES
         paths = {name: layout.path("config", name) for name in FILES}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.popping.ordered import OrderedPops
 from rmqtool.services.popping.records import Records
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from formats.config.files import ConsumerOrderInfos, OrderInfo
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 
 FILE = "consumerOrderInfo.json"
 _KEPT = 24 * 3600 * 1000  # ms since the last pop

@@ -22,11 +22,11 @@ from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_par
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import Accept, Reading
 from rmqtool.services.popping.ordered import OrderedPops
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Accept, Reading
 
 FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
 _NOTHING_WANTED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING)
@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Popped:
+class PopResult:
     """What it got.
 
     Attributes:
@@ -119,13 +119,13 @@ class Popping:
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
-    def pop(self, request: Request) -> Popped:
+    def pop(self, request: Request) -> PopResult:
         """Hand out what there is, at most so many messages."""
         chance = self._random.randrange(100)
         if request.ordered:
-            popped = Popped(self._clock(), ORDERED)
+            popped = PopResult(self._clock(), ORDERED)
         else:
-            popped = Popped(self._clock(), self._turn % self.settings.revive_queues)
+            popped = PopResult(self._clock(), self._turn % self.settings.revive_queues)
             self._turn += 1
         retry = [] if request.ordered else self._retry_queues(request.topic, request.group, chance)
         own = self._own_queues(request.topic, request.queue_id, chance)
@@ -148,7 +148,7 @@ class Popping:
         older = newer and self.settings.older_too and chance % 2 == 0
         return self._own_queues(retry_topic(topic, group, newer=newer and not older), -1, chance)
 
-    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: Popped) -> None:
+    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: PopResult) -> None:
         reading, group = self._reading, request.group
         offset = self._offset(topic, group, queue_id, request.start)
         if request.ordered and self._orders.blocked(topic, group, queue_id, request.attempt, request.invisible_time):
@@ -169,7 +169,7 @@ class Popping:
         popped.rest += result.max_offset - result.next_begin_offset
 
     def _hand_out(
-        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: Popped
+        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: PopResult
     ) -> None:
         offsets = tuple(_QUEUE_OFFSET.unpack_from(data)[0] for data in result.messages)
         group, origin = request.group, origin_of(topic)
@@ -212,7 +212,7 @@ class Popping:
         else:
             popped.messages += (self._renamed(data, request, offset, popped) for data in result.messages)
 
-    def _renamed(self, data: memoryview, request: Request, start: int, popped: Popped) -> bytes | memoryview:
+    def _renamed(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
         """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):

@@ -6,8 +6,9 @@ from random import Random
 
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.finishing import Finishing
 from rmqtool.services.popping.ordered import OrderedPops
@@ -15,12 +16,11 @@ from rmqtool.services.popping.popping import Popping
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.reviving import Reviving
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Reading
 from rmqtool.store.queues.pop_store import left_behind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broker:
+class PopBroker:
     """Who a broker is, and whom it tells what.
 
     Attributes:
@@ -55,7 +55,7 @@ class PopService:
         store: Store,
         reading: Reading,
         state: BrokerState,
-        broker: Broker,
+        broker: PopBroker,
         warn: Warn,
         *,
         resets: dict[Key, int],

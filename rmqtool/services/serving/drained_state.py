@@ -19,10 +19,10 @@ from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import GROUPS, TOPICS, BrokerState, T
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.following import stamp_of
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
+from rmqtool.services.open_store.following import stamp_of
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.segments import read_small
 

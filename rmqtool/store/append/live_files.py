@@ -23,7 +23,7 @@ from rmqtool.store.disk.durable import is_lacking, sync, sync_names
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
-from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
@@ -277,7 +277,7 @@ class LiveIndex(IndexBuilder):
         file.until = self._until
         return file
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         if len(batch):
             self._until = int(batch.store_timestamp.max())
             last = self._writable()

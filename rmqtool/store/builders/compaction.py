@@ -120,13 +120,13 @@ class CompactionBuilder:
                 return topics_with(found.topics, *COMPACTED)
         raise Refused(f"{self.layout.root}: no topics.json says which topics are compacted: see rebuild config")
 
-    def _known_positions(self) -> compaction.Positions:
+    def _known_positions(self) -> compaction.CompactionPositions:
         try:
-            return positions_of(self.layout) or compaction.Positions()
+            return positions_of(self.layout) or compaction.CompactionPositions()
         except CorruptFile as err:
             self.warnings.append(f"{err}: the next compaction looks at all messages again")
             self._lost_positions = True
-            return compaction.Positions()
+            return compaction.CompactionPositions()
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""

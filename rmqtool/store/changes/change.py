@@ -36,6 +36,7 @@ from rmqtool.store.disk import files
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
 from rmqtool.store.disk.ownership import make_folders_as
+from rmqtool.words import command_line
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
@@ -266,9 +267,9 @@ class Change:
                 done = len(self.actions) - left
                 raise self.signals.error(
                     f"{done} of {len(self.actions)} changes are done and durable, {left} are left: the same command "
-                    f"goes on with them, and rmqtool undo {store} puts all back"
+                    f"goes on with them, and {command_line('undo', store)} puts all back"
                 )
-            raise self.signals.error(f"all was done before it stopped: rmqtool undo {store} puts it back")
+            raise self.signals.error(f"all was done before it stopped: {command_line('undo', store)} puts it back")
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -289,7 +290,7 @@ class Change:
         except Differs as err:
             raise Refused(
                 f"{err} during this run, which stopped there: half done; everything replaced is kept in "
-                f"{self.path} (see rmqtool undo {self.places.root} --dry-run)"
+                f"{self.path} (see {command_line('undo', self.places.root, '--dry-run')})"
             ) from err
 
     def _apply(self, changing: Stage) -> int:

@@ -11,6 +11,7 @@ from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.survey import How
 from rmqtool.store.disk.files import rename
+from rmqtool.words import command_line
 
 _TOLD = 5  # files that an error names
 UNDOING = "undoing"
@@ -56,7 +57,7 @@ class PendingRun:
     def warnings(self, root: str) -> list[str]:
         """What a plan warns of."""
         if self.to_finish:
-            return [f"an undo was interrupted: finish it with rmqtool undo {root}"] if self.undoing else []
+            return [f"an undo was interrupted: finish it with {command_line('undo', root)}"] if self.undoing else []
         first = [self.problem] if self.problem is not None else []
         return [*first, *(f"cannot be finished: {words}" for words in self.differences), way_on(root)]
 
@@ -64,8 +65,8 @@ class PendingRun:
 def way_on(root: str) -> str:
     """What to do about a run that cannot be finished."""
     return (
-        f"rmqtool undo {root} --forget gives the interrupted run up: the store stays as it is, and the backup too; "
-        "recover then plans anew"
+        f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
+        "backup too; recover then plans anew"
     )
 
 
@@ -150,7 +151,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         unmark(places)
         return None
     if run.state == UNDOING:
-        raise Refused(f"{run.path}: an undo was interrupted here: finish it with rmqtool undo {places.root}")
+        raise Refused(f"{run.path}: an undo was interrupted here: finish it with {command_line('undo', places.root)}")
     try:
         change = open_run(places, run, signals)
     except CorruptFile as err:
@@ -185,7 +186,7 @@ def refuse_pending(places: Places) -> None:
         words = "; ".join([one.problem] if one.problem else one.differences[:_TOLD])
         raise Refused(
             f"{places.root}: a change of it was interrupted{f' ({one.folder})' if one.folder else ''}"
-            f"{': ' + words if words else ''}: see rmqtool recover {places.root} --dry-run"
+            f"{': ' + words if words else ''}: see {command_line('recover', places.root, '--dry-run')}"
         )
 
 

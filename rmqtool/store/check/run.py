@@ -16,6 +16,7 @@ from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
 from rmqtool.store.check.queues.compaction import check_compaction
 from rmqtool.store.check.queues.extension import check_extension
+from rmqtool.store.check.queues.message_store import check_message_store
 from rmqtool.store.check.queues.pops import check_pops
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
@@ -97,6 +98,7 @@ def check_store(
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
     check_timer(ctx, queues=with_queues)
+    check_message_store(ctx)
     check_compaction(ctx)
     check_pops(ctx, queues=with_queues or rocks is not None)
     check_tiered(ctx)

@@ -19,7 +19,7 @@ from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.scan import Walker, spaced
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
+from rmqtool.store.dispatch.batch import BatchBuilder, Following, LightQueuePut, QueueRows, RecordBatch, is_bulk
 from rmqtool.store.log.scan import Scanned
 
 BLOCK_BYTES = 64 << 20
@@ -66,7 +66,7 @@ class BulkBuilder:
     def __len__(self) -> int:
         return self._columns.records
 
-    def add(self, scanned: Scanned) -> Generator[Batch, None, None]:
+    def add(self, scanned: Scanned) -> Generator[RecordBatch, None, None]:
         """Take records; yields batches that become full."""
         rows, table = scanned
         row = 0
@@ -80,7 +80,7 @@ class BulkBuilder:
                 self._add_odd(int(rows.at[row]))
                 row += 1
 
-    def survey(self, walker: Walker, at: int, limit: int, stop: int) -> Generator[Batch, None, int]:
+    def survey(self, walker: Walker, at: int, limit: int, stop: int) -> Generator[RecordBatch, None, int]:
         """Find and take the records that begin before ``stop``; yields batches that become full, returns the end."""
         while True:
             at, why = self._columns.survey(walker, at, limit, stop)
@@ -99,14 +99,14 @@ class BulkBuilder:
         self._light += light
         return record.total_size
 
-    def take(self) -> Batch:
+    def take(self) -> RecordBatch:
         """The batch so far; the builder starts anew."""
         table, key_rows, key_hashes = self._columns.taken()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)
         topics = [str(self._view[at : at + size], "utf-8", "replace") for at, size in self._columns.topics]
         apart = self._columns.grouped()
-        batch = Batch(
+        batch = RecordBatch(
             **columns,
             topics=topics,
             key_row=key_rows,
@@ -114,7 +114,7 @@ class BulkBuilder:
             light=self._light,
             numbers=self._columns.numbers,
             room=self._columns.room,
-            groups=None if apart is None else Groups(*apart),
+            groups=None if apart is None else QueueRows(*apart),
         )
         self._columns.clear()
         self._light = []
@@ -127,7 +127,7 @@ class _Found:
 
     start: int
     end: int
-    batches: list[Batch]
+    batches: list[RecordBatch]
 
 
 class _Reader:
@@ -168,7 +168,7 @@ class _Reader:
         return self._found(*self._tools(), start, stop)
 
     def _found(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
-        batches: list[Batch] = []
+        batches: list[RecordBatch] = []
         survey = builder.survey(walker, start, self._limit, stop)
         while True:
             try:
@@ -260,7 +260,7 @@ class LogReader:
 
     def batches(
         self, view: memoryview, at: int, limit: int, following: Following | None = None
-    ) -> Generator[Batch, None, End]:
+    ) -> Generator[RecordBatch, None, End]:
         """All batches of the records from ``at`` to the first place that is none; returns that place.
 
         Other threads look through some blocks ahead of the one whose batches are asked for.
@@ -302,7 +302,7 @@ class LogReader:
             return None
         return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc, code=self._code)
 
-    def _last(self, file: _File, at: int) -> Generator[Batch, None, End]:
+    def _last(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
         """What is there instead of a record.
 
         A record may be there all the same: one that was being written meanwhile, or one that compiled code does not
@@ -330,7 +330,7 @@ class LogReader:
 
 def batches(
     view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None
-) -> Generator[Batch, None, End]:
+) -> Generator[RecordBatch, None, End]:
     """:meth:`LogReader.batches` of one file alone."""
     reader = LogReader(plain, crc=crc, code=code)
     try:

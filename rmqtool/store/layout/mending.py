@@ -1,7 +1,6 @@
 """What a person does about a file that a broker refuses to load."""
 
 import os
-import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG, StoreLayout
+from rmqtool.words import command_line
 
 FILES = ("rmqtool", "rebuild", "STORE", "files")
 
@@ -36,7 +36,7 @@ SHORT_OR_STRANGE = WayOn(
 def typed(way: WayOn, layout: StoreLayout) -> str:
     """The command of a way, as somebody types it for a store."""
     words = [layout.root if word == "STORE" else word for word in way.command]
-    return shlex.join([*words, *layout.conf.options])
+    return command_line(*words[1:], *layout.conf.options)
 
 
 def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
@@ -55,8 +55,9 @@ def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
         return SHORT_OR_STRANGE
     if size < wanted:
         return WayOn(
-            f"copy {path} again from a place where it is whole; without such a copy, rmqtool salvage keeps every "
-            "intact message"
+            f"gives {path} its length again, with an end-of-file blank behind its last message, so that later files "
+            "stay; a whole copy of the file is better, because messages are missing in this one",
+            FILES,
         )
     return WayOn(
         f"{path} is longer than the others: give the true file size with --broker-conf, or copy the file again"

@@ -13,6 +13,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
 from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.words import command_line
 
 DEFAULT_COMMIT_LOG = 1 << 30
 DEFAULT_CONSUME_QUEUE = 6_000_000
@@ -189,9 +190,7 @@ class StoreLayout:
 
     def command(self, verb: str, *words: str) -> str:
         """A command of ours about this store, as somebody types it."""
-        import shlex
-
-        return shlex.join(["rmqtool", verb, self.root, *words, *self.conf.options])
+        return command_line(verb, self.root, *words, *self.conf.options)
 
     def commit_log_size(self, segments: Segments) -> int:
         """Configured, told by the files, or default."""

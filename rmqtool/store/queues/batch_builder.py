@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import QueuePuts
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import BATCH, UnitForm
@@ -38,6 +39,13 @@ class BatchQueueBuilder(QueueBuilder):
     def max_offset(self) -> int:
         """Queue offset after the last message."""
         return self._max_offset
+
+    @property
+    def ends_in_filler(self) -> bool:
+        return False
+
+    def first_of(self, segment: Segment) -> int:
+        return int(self.form.as_array(segment.read(0, self.form.size))["base_queue_offset"][0])
 
     @property
     def unknown_from(self) -> int:

@@ -164,6 +164,18 @@ class QueueBuilder:
         return self.end // UNIT
 
     @property
+    def ends_in_filler(self) -> bool:
+        """Whether the last entry is a filler, in front of the first message of a queue that begins later."""
+        file = self.files[-1] if self.files else None
+        if file is None or not file.wrote:
+            return False
+        return tuple(file.units()[file.wrote // UNIT - 1].tolist()) == (0, FILLER_SIZE, 0)
+
+    def first_of(self, segment: Segment) -> int:
+        """Queue offset of the first unit of one of its files."""
+        return segment.base // UNIT
+
+    @property
     def written_offset(self) -> int:
         """Queue offset after the last entry that its files have, also when a put has failed."""
         return self.max_offset

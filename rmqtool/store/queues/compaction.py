@@ -267,7 +267,7 @@ def compaction_queues(layout: StoreLayout, topic: str) -> list[CompactionQueue]:
     return [CompactionQueue(layout, topic, queue_id) for queue_id in sorted(ids)]
 
 
-def positions_of(layout: StoreLayout) -> compaction.Positions | None:
+def positions_of(layout: StoreLayout) -> compaction.CompactionPositions | None:
     """Up to where queues have been compacted; None where no broker has said it yet.
 
     Raises:
@@ -276,6 +276,6 @@ def positions_of(layout: StoreLayout) -> compaction.Positions | None:
     path = layout.path(FOLDER, POSITIONS)
     data = layout.small(FOLDER, POSITIONS)
     try:
-        return compaction.Positions.parse(data) if data is not None else None
+        return compaction.CompactionPositions.parse(data) if data is not None else None
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason) from err

@@ -5,6 +5,7 @@ in staging files. :mod:`rmqtool.store.releases.rules` says what the releases do 
 :mod:`rmqtool.store.recovery.actions` turns the outcome into file actions.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -143,13 +144,13 @@ class _Run:
             found_ends=found_ends,
             refusals=self._refusals,
             warnings=self._warnings,
-            after_load=self._state(verdict, refused=bool(self._refusals)),
+            after_load=state_of({} if self._refusals else queues, verdict),
         )
         if self._refusals:
             return recovery
         if redispatches:
             recovery.verdict = self._reput(verdict)
-        recovery.after_start = self._state(verdict)
+        recovery.after_start = state_of(queues, verdict)
         (finished or beside.submit(self._index.finish)).result()
         recovery.warnings += warnings_of(inputs, recovery.verdict, self._dispatcher, early)
         return recovery
@@ -163,7 +164,7 @@ class _Run:
             if queue.files:
                 queue.min_logic_offset = queue.files[0].base
                 self._inputs.rules.correct_min(queue, recovery.verdict.min_offset)
-        return self._state(recovery.verdict)
+        return state_of(self._queues, recovery.verdict)
 
     def _max_dispatched(self) -> int:
         """End of the last message that any queue knows."""
@@ -291,9 +292,11 @@ class _Run:
                 queue.drop_unwritten()
             rules.correct_min(queue, verdict.min_offset)
 
-    def _state(self, verdict: LogVerdict, *, refused: bool = False) -> StoreState:
-        ranges = [
-            QueueRange(topic=topic, queueId=queue_id, minOffset=queue.min_offset, maxOffset=queue.max_offset)
-            for (topic, queue_id), queue in sorted(self._queues.items())
-        ]
-        return StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=verdict.end, queues=[] if refused else ranges)
+
+def state_of(queues: Mapping[QueueKey, QueueBuilder], verdict: LogVerdict) -> StoreState:
+    """What the broker reports of queues, and of a log with this verdict."""
+    ranges = [
+        QueueRange(topic=topic, queueId=queue_id, minOffset=queue.min_offset, maxOffset=queue.max_offset)
+        for (topic, queue_id), queue in sorted(queues.items())
+    ]
+    return StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=verdict.end, queues=ranges)

@@ -29,6 +29,7 @@ from rmqtool.store.queues.timer.start import Started, leading_behind, message_of
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
+from rmqtool.words import command_line
 
 _LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
 Say = Callable[[str, str], None]
@@ -52,8 +53,9 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
             return
         else:
             recovery.warnings += [
-                f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: rmqtool rebuild "
-                f"{recovery.inputs.layout.root} timer makes wheel and timer log from the messages that wait"
+                f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: "
+                f"{command_line('rebuild', recovery.inputs.layout.root, 'timer')} makes wheel and timer log from the "
+                "messages that wait"
                 for path, why in refused
             ]
             return
@@ -232,7 +234,8 @@ class TimerAtStart:
         root = self.recovery.inputs.layout.root
         self.recovery.warnings.append(
             "timerlog: units are gone, and with them the place in the queue where their messages begin: a broker never "
-            f"delivers these. Nothing of the timer is changed here: rmqtool rebuild {root} timer finds all that wait"
+            f"delivers these. Nothing of the timer is changed here: {command_line('rebuild', root, 'timer')} finds "
+            "all that wait"
         )
 
     def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:
@@ -242,5 +245,6 @@ class TimerAtStart:
             self.recovery.warnings.append(
                 f"timerlog: ends at {self.files.end}, and the checkpoint says {flushed}; {len(made.dangling)} slots "
                 "lead after that end: a broker takes messages after the last unit from the queue again, and forgets "
-                f"those before it that have lost their units: rmqtool rebuild {root} timer finds all that wait"
+                f"those before it that have lost their units: {command_line('rebuild', root, 'timer')} finds all "
+                "that wait"
             )

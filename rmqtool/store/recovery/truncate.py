@@ -9,11 +9,13 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.dispatch.reading import checked, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage
-from rmqtool.store.recovery.plan import Recovery, run_recovery
+from rmqtool.store.recovery.plan import Recovery, run_recovery, state_of
 from rmqtool.store.recovery.verdict import LogVerdict, split_at
+from rmqtool.store.recovery.whole_queue import keep_end
 
 
 def run_truncate(inputs: StoreInputs, stage: Stage, physical_offset: int) -> Recovery:
@@ -40,7 +42,39 @@ def run_truncate(inputs: StoreInputs, stage: Stage, physical_offset: int) -> Rec
 
     recovery = run_recovery(inputs, stage, judge)
     recovery.verdict = replace(recovery.verdict, lost_from=physical_offset)
+    if not recovery.refusals:
+        _keep_ends(recovery, stage)
     return recovery
+
+
+def _keep_ends(recovery: Recovery, stage: Stage) -> None:
+    """End queues that are left without a message where the cut was, so that no queue offset is given out twice.
+
+    What the cut leaves of such a queue is nothing, or fillers, behind which a broker takes every message below 2 GiB
+    for one that the queue has already.
+    """
+    low, rules = recovery.verdict.min_offset, recovery.inputs.rules
+    for (topic, queue_id), queue in sorted(recovery.queues.items()):
+        end = _end_without_messages(queue) if queue.cut else 0
+        if not end:
+            continue
+        keep_end(queue, low, stage, end if low > 0 else 0)
+        if queue.files:
+            queue.min_logic_offset = queue.files[0].base
+            rules.correct_min(queue, low)
+        else:
+            recovery.warnings.append(
+                f"topic {topic!r} queue {queue_id}: none of its messages is left, and its queue offsets begin at 0 "
+                "again"
+            )
+    recovery.after_load = recovery.after_start = state_of(recovery.queues, recovery.verdict)
+
+
+def _end_without_messages(queue: QueueBuilder) -> int:
+    """Queue offset at which a queue ends that was cut in front of its first message; 0 where it begins there."""
+    if queue.files:
+        return queue.max_offset if queue.ends_in_filler else 0
+    return queue.first_of(queue.removed[0]) if queue.removed else 0
 
 
 def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: int) -> LogVerdict:

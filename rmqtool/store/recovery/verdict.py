@@ -14,7 +14,7 @@ from formats.message.read import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch
+from rmqtool.store.dispatch.batch import RecordBatch
 from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -170,7 +170,9 @@ class _LogCheck:
         except UnreadableStore:
             return None
 
-    def _dispatch(self, batches: Generator[Batch, None, End], at: int, dispatched_from: int, checking: Stage) -> End:
+    def _dispatch(
+        self, batches: Generator[RecordBatch, None, End], at: int, dispatched_from: int, checking: Stage
+    ) -> End:
         """Dispatch those records of one file that say this position or a later one, while all are checked."""
         while True:
             try:
@@ -191,7 +193,7 @@ class _LogCheck:
             self._dispatcher.put(wanted)
             batch.release()
 
-    def _note_passed_over(self, batch: Batch) -> None:
+    def _note_passed_over(self, batch: RecordBatch) -> None:
         """Note the record that begins where queues end: a 5.3 broker dispatches only those behind it."""
         if self._unknown > self._known:
             return

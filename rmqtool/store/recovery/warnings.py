@@ -4,14 +4,15 @@ from itertools import pairwise
 
 from formats.endings import Ending
 from formats.message.read import End
-from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.segments import Segment, name_of
 from rmqtool.store.dispatch.reading import checked
 from rmqtool.store.layout.paths import is_path_name
+from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 
@@ -22,7 +23,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     Args:
         early: delayed messages that were dispatched without their deliver time.
     """
-    said: list[str] = []
+    said = of_other_names(inputs)
     if early:
         said.append(
             f"{early} delayed messages were dispatched again without their deliver time, as a 4.9 broker does "
@@ -48,6 +49,15 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     said += _of_compacted(inputs, dispatcher)
     said += inputs.rules.warnings()
     return said + _of_next_start(inputs, verdict, dispatcher)
+
+
+def of_other_names(inputs: StoreInputs) -> list[str]:
+    """Files of the log that were renamed or swapped."""
+    return [
+        f"{place.path}: its records say that it begins at {place.told}: if it was renamed, give it the name "
+        f"{name_of(place.told)} again before anything is written; rmqtool salvage reads it there"
+        for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
+    ]
 
 
 def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
@@ -84,7 +94,9 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
         return []
     names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
     words = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
-    return [f"{words}earlier messages of the log are in no queue: see rmqtool check and rmqtool rebuild"]
+    return [
+        f"{words}earlier messages of the log are in no queue: see {command_line('check')} and {command_line('rebuild')}"
+    ]
 
 
 def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
@@ -102,7 +114,7 @@ def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
     words = (
         "compacted, and without the last messages: a broker's start after a crash takes them from the commit log, and "
     )
-    words += f"the next start does not: rmqtool rebuild {inputs.layout.root} compaction does it after this"
+    words += f"the next start does not: {command_line('rebuild', inputs.layout.root, 'compaction')} does it after this"
     return [f"{names}: {words}"]
 
 

@@ -19,7 +19,7 @@ from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
 from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, entries_of
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
@@ -51,6 +51,7 @@ class Mended(NamedTuple):
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.
         gaps: messages that the log lacks between others of their queue.
+        fillers: of them, those for which fillers were written that are in the way of others.
         compared: bytes of the log that were held against queues and index.
     """
 
@@ -60,6 +61,7 @@ class Mended(NamedTuple):
     irregular: list[str]
     deleted: dict[str, int]
     gaps: int
+    fillers: int
     compared: int
 
 
@@ -122,6 +124,10 @@ class _Making:
                 if not found.complete:
                     self._put_keys(found)
                     index.finish()
+        elif not self._verdict.files and not inputs.quick:
+            # without a log no entry leads anywhere
+            index.removed += [file for file in index.files if file.path is not None]
+            index.files = []
         return Mended(
             queues=[
                 QueueMended(
@@ -143,6 +149,7 @@ class _Making:
             ],
             deleted=dict(self._deleted),
             gaps=sum(whole.gaps for whole in self._queues.values() if whole is not None),
+            fillers=sum(whole.fillers for whole in self._queues.values() if whole is not None),
             compared=self._compared,
         )
 
@@ -197,7 +204,7 @@ class _Making:
             # without a dtype the bytes would be in this machine's order
             whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
-    def _light(self, batch: Batch) -> None:
+    def _light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
         found: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
@@ -229,7 +236,7 @@ class _Making:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
-        whole.blanks = self._blanks
+        whole.blanks, whole.first_end = self._blanks, self._verdict.files[0].end
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
@@ -252,7 +259,7 @@ class _Making:
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
-    def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
+    def _batches(self, what: str, start: int) -> Iterator[tuple[RecordBatch, Column]]:
         """(batch, position of each record) of all records from an offset on; they say their true positions.
 
         A file that begins inside the one before it is read whole: the offset may lie within one of its records.
@@ -279,7 +286,7 @@ class _Making:
 
     def _records(
         self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
-    ) -> Iterator[tuple[Batch, int]]:
+    ) -> Iterator[tuple[RecordBatch, int]]:
         """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:

@@ -18,6 +18,7 @@ from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import runs_of
 
@@ -43,6 +44,7 @@ class WholeQueue:
         put_in: messages that had no entry at their place, or a wrong one.
         taken_out: entries behind the last message of the log.
         gaps: messages that the log lacks between others, by what their queue offsets say.
+        fillers: of them, those for which a filler was written in front of a message of the log's first file.
         blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
         ends_at: ordinal at which it ends again, where no message of the log says it; None for a queue that did.
         irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
@@ -60,7 +62,8 @@ class WholeQueue:
         self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
         self._next: int | None = None  # ordinal after the last message
         self._writing = False
-        self.put_in = self.taken_out = self.gaps = 0
+        self.put_in = self.taken_out = self.gaps = self.fillers = 0
+        self.first_end = 0  # physical offset behind the first file of the log
         self.blanks: list[tuple[int, int]] = []
         self.ends_at: int | None = None
         self.irregular = False
@@ -95,14 +98,7 @@ class WholeQueue:
 
     def _is_old(self, units: Units) -> Column:
         """Which units are entries of messages that have expired; placeholders count as such."""
-        fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
-        fits &= (units["physical_offset"] < self._min_physical) | self._is_filler(units)
-        return fits
-
-    @staticmethod
-    def _is_filler(units: Units) -> Column:
-        filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
-        return filler
+        return are_old(units, self._min_physical)
 
     def _placeholder(self) -> Units:
         """One unit as that of a message that has expired: a broker passes over it, and takes all that come for new.
@@ -136,7 +132,11 @@ class WholeQueue:
         if self.irregular or not len(units):
             return
         steps = np.diff(ordinals)
-        if (steps <= 0).any() or ordinals[0] < (self._next or 0):
+        # more messages than the log had room for cannot be missing between two
+        far = steps > units["physical_offset"][1:] // _SHORTEST
+        if self._next is not None:
+            far = np.append(far, ordinals[0] - self._next > units["physical_offset"][0] // _SHORTEST)
+        if (steps <= 0).any() or ordinals[0] < (self._next or 0) or far.any():
             self._leave()
             return
         stops = [*(np.flatnonzero(steps != 1) + 1).tolist(), len(units)]
@@ -156,10 +156,12 @@ class WholeQueue:
             self._begin(first)
         elif first > self._next:
             self.gaps += first - self._next
-            if not self._writing and self._leads_into_a_blank(self._next, first):
+            if not self._writing and (
+                self._has_nulls(self._next, first) or self._leads_into_a_blank(self._next, first)
+            ):
                 self._cut(self._next)
             if self._writing:
-                self._bridge(self._next, first)
+                self._bridge(self._next, first, int(units["physical_offset"][0]))
         self._next = first + len(units)
         same = self._same(self._units(first, self._next), units, times)
         known = same | self._same(self._units_on_disk(first, self._next), units, times) if self._on_disk else same
@@ -197,15 +199,30 @@ class WholeQueue:
         physical = self._units(first, stop)["physical_offset"] if self.blanks else np.empty(0, np.int64)
         return any(((physical >= start) & (physical < end)).any() for start, end in self.blanks)
 
-    def _bridge(self, first: int, stop: int) -> None:
-        """Ordinals of messages that the log lacks, in a queue that is written: as they were, or placeholders."""
+    def _has_nulls(self, first: int, stop: int) -> bool:
+        """Whether a broker finds the queue's end at one of these ordinals."""
+        return any(
+            bool(_are_nulls(self._units(start, min(start + _CHUNK, stop))).any())
+            for start in range(first, stop, _CHUNK)
+        )
+
+    def _bridge(self, first: int, stop: int, physical: int) -> None:
+        """Ordinals of messages that the log lacks, in a queue that is written: as they were, or placeholders.
+
+        A broker that meets a filler goes on with the second file of the log. Where nothing has expired there is no
+        other unit that it passes over, so that in front of messages of the first file fillers are in the way.
+
+        Args:
+            physical: offset of the message behind them.
+        """
         for start in range(first, stop, _CHUNK):
             units = self._units(start, min(start + _CHUNK, stop))
-            bad = (units["physical_offset"] < 0) | (units["size"] <= 0)
+            bad = _are_nulls(units)
             if self._min_physical > 0:
                 units[bad] = self._placeholder()
             else:
                 units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
+                self.fillers += int(bad.sum()) if physical < self.first_end else 0
             for begin, end in self.blanks:
                 # a broker would hand out what lies there; what reaches beyond the file it passes over
                 lost = (units["physical_offset"] >= begin) & (units["physical_offset"] < end)
@@ -293,7 +310,7 @@ class WholeQueue:
                     end = max(end, base // self.unit + first + int(rows[-1]) + 1) if len(rows) else end
         start = self._before[0].base // self.unit if self._before else end
         ends_right = self._end == end and (not self._before or self._before[-1].wrote > 0)
-        ends_right &= not end or not bool(self._is_filler(self._units(end - 1, end)).all())
+        ends_right &= not end or not bool(_are_fillers(self._units(end - 1, end)).all())
         if ends_right and self._is_chain(max(end - 1, 0) * self.unit) and self._all_old(start, end):
             return
         if self._min_physical <= 0:  # nothing has expired, so that no unit can stand for what has
@@ -359,9 +376,9 @@ class WholeBatchQueue(WholeQueue):
             same &= has[name] == units[name]
         return same
 
-    @staticmethod
-    def _is_filler(units: Units) -> Column:
-        return np.zeros(len(units), bool)
+    def _is_old(self, units: Units) -> Column:
+        fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+        return fits & (units["physical_offset"] < self._min_physical)
 
     def _finish_old(self, at_least: int) -> None:
         """Nothing of it is in the log: units that lead into it go."""
@@ -371,3 +388,41 @@ class WholeBatchQueue(WholeQueue):
         if len(bad):
             self.taken_out = len(good) - int(bad[0])
             self._cut(low + int(bad[0]))
+
+
+def keep_end(queue: QueueBuilder, min_physical: int, stage: Stage, at_least: int = 0) -> None:
+    """End a queue that the log has no message of where its next message goes, with no entry that leads into the log.
+
+    Args:
+        at_least: where the queue ended once, as something else tells.
+    """
+    kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
+    whole = kind(queue, min_physical, stage, _no_tags)
+    whole.finish(at_least)
+    whole.drop_unchanged()
+
+
+def _no_tags(has: Units, _units: Units, _times: Column) -> Column:
+    return np.zeros(len(has), bool)
+
+
+def are_old(units: Units, min_physical: int) -> Column:
+    """Which units of a plain queue are entries of messages that have expired; placeholders count as such.
+
+    Args:
+        min_physical: where the log begins.
+    """
+    fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    fits &= (units["physical_offset"] < min_physical) | _are_fillers(units)
+    return fits
+
+
+def _are_fillers(units: Units) -> Column:
+    filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
+    return filler
+
+
+def _are_nulls(units: Units) -> Column:
+    """Which units are no entries."""
+    nulls: Column = (units["physical_offset"] < 0) | (units["size"] <= 0)
+    return nulls

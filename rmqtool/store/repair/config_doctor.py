@@ -18,7 +18,7 @@ from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
 from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
-from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
+from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
@@ -45,7 +45,7 @@ class ConfigOutcome:
     """What becomes of one config file.
 
     Attributes:
-        source: see :class:`rmqtool.store.config.sources.Source`; ``built``: from queues and log alone.
+        source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log alone.
         written: whether the file is put anew.
     """
 
@@ -143,7 +143,7 @@ class ConfigDoctor:
         self.outcomes.append(ConfigOutcome(file=name, source=kind, reason=source.reason, written=True, changes=changes))
         self._new[name] = self._bytes(name, source, value, changes)
 
-    def _bytes(self, name: str, source: Source, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
+    def _bytes(self, name: str, source: ConfigSource, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
         if source.data is not None and not changes:
             return source.data
         model = KINDS[name]

@@ -35,7 +35,7 @@ from rmqtool.store.releases.rules import rules_for
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72
@@ -154,7 +154,7 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
         first = "recover" if layout.aborted else "dispatch"
         warnings.append(
             f"{kept} expired files of the log hold messages that may not be in their queues yet; their queue offsets "
-            f"would be lost with the files: rmqtool {first} {layout.root} first"
+            f"would be lost with the files: {command_line(*first.split(), layout.root)} first"
         )
     before = log[0].base if log else -1
     low = log[len(gone)].base if log else -1

@@ -1,17 +1,17 @@
-"""Put files right that a broker refuses to load: a short last file of the log is filled up, what is in the way goes."""
+"""Put files right that a broker refuses to load: those of the log get their length, and what is in the way goes."""
 
 import os
 from contextlib import suppress
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.changes.change import Change
-from rmqtool.store.disk import files
 from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.mending import cut_short, default_length, way_on, way_on_alone
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.recovery.whole_log import FittedFile, fit_log, warnings_of_lengths
 
 
 def lone_length(log: CommitLog) -> int | None:
@@ -39,11 +39,13 @@ class LengthMender:
 
     Attributes:
         left: files that only a person can put right, with what to do.
+        warnings: what is missing in files that are put right.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout, self._log = layout, CommitLog(layout)
         self.left: list[str] = []
+        self.warnings: list[str] = []
 
     def prepare(self, change: Change) -> list[str]:
         """Hand it to a change; returns it in words.
@@ -57,30 +59,29 @@ class LengthMender:
                 raise Refused(f"{path}: a directory that does not belong there: move it away; nothing was changed")
             change.remove(path)
             words.append(f"remove {self._name(path)}")
-        segments = self._log.segments.files
-        lone = None
-        if (alone := cut_alone(self._log)) is not None and (lone := default_length(*alone)) is None:
-            self.left.append(way_on_alone(*alone).does)
-        for file in segments:
-            wanted = lone or self._log.file_size
-            if file.size == wanted:
-                continue
-            if file is segments[-1] and not file.size:
-                change.remove(file.path)
-                words.append(f"remove {self._name(file.path)}")
-            elif file is segments[-1] and file.size < wanted:
-                self._fill(change, file, wanted)
-                words.append(f"fill {self._name(file.path)} up with zeros from {file.size} to {wanted} bytes")
+        if (alone := cut_alone(self._log)) is not None:
+            if (length := default_length(*alone)) is None:
+                self.left.append(way_on_alone(*alone).does)
             else:
-                self.left.append(f"{file.path}: {way_on(file.path, file.size, wanted, last=False).does}")
+                self._log.file_size = length
+        log = self._log
+        wrong = [(file.path, "") for file in log.segments if file.size != log.file_size]
+        fitted = fit_log(log, wrong, [], change.staging)
+        for file in fitted.removed:
+            change.remove(file.path)
+            words.append(f"remove {self._name(file.path)}")
+        for fit in fitted.files:
+            if isinstance(fit, FittedFile):
+                change.put(fit.path, fit.where, fit.mtime_ns)
+                verb, how = ("fill", " up with zeros") if fit.size > fit.source.size else ("cut", "")
+                words.append(f"{verb} {self._name(fit.path)}{how} from {fit.source.size} to {fit.size} bytes")
+        sizes = {file.path: file.size for file in log.segments}
+        self.left += [
+            f"{path}: {way_on(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
+        ]
+        # a last file that is short has room that was never written
+        self.warnings = warnings_of_lengths(fitted.files[:-1])
         return words
-
-    def _fill(self, change: Change, file: Segment, wanted: int) -> None:
-        staged = change.staging()
-        with files.make_file(staged) as copy:
-            copy.copy_from(file.path)
-            copy.cut(wanted)
-        change.put(file.path, staged, file.mtime_ns)
 
     def _foreign(self) -> list[str]:
         layout = self._layout

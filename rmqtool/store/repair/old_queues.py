@@ -2,17 +2,14 @@
 
 from collections.abc import Collection
 
-import numpy as np
-
 from rmqtool.store.changes.change import Change
-from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.actions import Say
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import StagedQueues
-from rmqtool.store.recovery.whole_queue import Column, Units, WholeBatchQueue, WholeQueue
+from rmqtool.store.recovery.whole_queue import keep_end
 
 
 class OldQueues:
@@ -43,10 +40,7 @@ class OldQueues:
     def _keep_end(queue: QueueBuilder, min_physical: int, staged: StagedQueues, at_least: int) -> None:
         queue.fit()
         queue.recover()
-        kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
-        whole = kind(queue, min_physical, staged.stage, _same_tags)
-        whole.finish(at_least)
-        whole.drop_unchanged()
+        keep_end(queue, min_physical, staged.stage, at_least)
         queue.drop_unwritten()
 
     def prepare(self, change: Change, say: Say) -> None:
@@ -62,7 +56,3 @@ class OldQueues:
                 if segment.path not in targets:
                     change.remove(segment.path)
                     say("remove", segment.path)
-
-
-def _same_tags(has: Units, _units: Units, _times: Column) -> Column:
-    return np.zeros(len(has), bool)

@@ -26,7 +26,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -44,7 +44,7 @@ from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -68,6 +68,7 @@ class RebuildReport:
     indexEntries: int
     configs: list[ConfigOutcome] = field(default_factory=list)  # of the part config alone
     warnings: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # of the part files alone: what only a person can put right
     actions: list[str] = field(default_factory=list)
     applied: bool = False
     backup: str | None = None
@@ -123,7 +124,7 @@ class Rebuild:
         ):
             raise Refused(forms[0])
         for path in log.segments.foreign:
-            raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
+            raise CorruptFile(path, None, f"does not belong in a commit-log directory (see {command_line('check')})")
         builder = self.inputs.batch_builder()
         files = log.segments.files
         expected = files[0].base if files else 0
@@ -202,7 +203,7 @@ class Rebuild:
                 return end
             self._met.passed_bytes += at - end.at
 
-    def _dispatch(self, file: Segment, at: int, batch: Batch) -> int:
+    def _dispatch(self, file: Segment, at: int, batch: RecordBatch) -> int:
         """Dispatch records that lie in a file from a byte on; returns the byte behind them.
 
         Raises:
@@ -380,6 +381,7 @@ def rebuild(
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
+    left: list[str] = []
     if CONFIG in parts:
         doctor = ConfigDoctor(layout)
         doctor.run()
@@ -390,7 +392,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         mender = LengthMender(layout)
         actions = mender.prepare(change)
         counts = dict.fromkeys(("messages", "queues", "queueEntries", "indexEntries"), 0)
-        configs, warnings = [], mender.left
+        configs, warnings, left = [], [*mender.warnings, *mender.left], mender.left
     elif COMPACTION in parts:
         compacted = CompactionBuilder(layout)
         actions = compacted.prepare(change)
@@ -423,6 +425,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         **counts,
         configs=configs,
         warnings=[*said, *warnings],
+        left=left,
         actions=actions,
         applied=applied,
         backup=change.path if applied else None,

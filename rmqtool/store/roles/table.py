@@ -12,6 +12,7 @@ from rmqtool.errors import Refused
 from rmqtool.store.config.fit import refuse_misfits, unfit
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
+from rmqtool.words import command_line
 
 
 class Verdict(StrEnum):
@@ -140,7 +141,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             STORING,
             _refused(
                 "when a replica follows its master again, it cuts off what the master does not have, and nothing tells",
-                "Start the brokers of its group, and send to their master (rmqtool send)",
+                f"Start the brokers of its group, and send to their master ({command_line('send')})",
             ),
         ),
         (OFFSETS, _FROM_MASTER),
@@ -150,7 +151,12 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refused(_DLEDGER_LOG, _DLEDGER_WAY)),
         (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
-        (STORING, _refused(_DLEDGER_LOG, "Start the brokers of its group, and send to their leader (rmqtool send)")),
+        (
+            STORING,
+            _refused(
+                _DLEDGER_LOG, f"Start the brokers of its group, and send to their leader ({command_line('send')})"
+            ),
+        ),
         (
             OFFSETS,
             _refused(
@@ -162,7 +168,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             TAKING_OUT,
             _refused(
                 "its log is a DLedger log, which rmqtool does not read",
-                "Start the brokers of its group, and take what they serve (rmqtool mirror)",
+                f"Start the brokers of its group, and take what they serve ({command_line('mirror')})",
             ),
         ),
     ),
@@ -189,7 +195,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
             ("export",),
             _refused(
                 "messages are in the tier alone, which rmqtool does not read",
-                f"{_TIER_BROKER}, and take what it serves (rmqtool mirror)",
+                f"{_TIER_BROKER}, and take what it serves ({command_line('mirror')})",
             ),
         ),
     ),

@@ -8,13 +8,14 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from formats.topics import HALF
+from formats.topics import HALVES
 from formats.variants.timer import QUEUE_ID, TOPIC
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
@@ -31,7 +32,7 @@ from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
@@ -44,8 +45,10 @@ from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
+from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
+from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import packed, span_of, torn_properties
@@ -60,7 +63,7 @@ _PARTS = (
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
-HALF_TOPIC = HALF.encode()
+HALF_TOPICS = {topic.encode() for topic in HALVES}
 
 
 _OF_THE_SOURCE = {
@@ -149,12 +152,14 @@ class Salvage:
         configs = self._copy_configs()
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
+        empty = self._keep_ends()
         self._make_timer()
         self.warnings += carry_over(
             self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch(),
             self.left_out,
         )  # fmt: skip
         self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
+        self.warnings += open_halves(self.layout, self.left_out)
         self._say_passed()
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
@@ -180,7 +185,19 @@ class Salvage:
             warnings=[*self._said, *self.warnings],
             tornProperties=self.torn,
             notTaken=left_behind(self.layout, self._first_of),
+            emptyQueues=empty,
         )
+
+    def _keep_ends(self) -> list[EmptyQueue]:
+        """Make the queues that the new log has no message of."""
+        made = {(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers()}
+        names = count()
+        make_folders(self._scratch())
+
+        def stage() -> str:
+            return os.path.join(self._scratch(), f"queue-{next(names)}")
+
+        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), made, stage)
 
     def _first_of(self, key: tuple[str, int]) -> int | None:
         """The lowest queue offset of a queue that the log has; None without any."""
@@ -264,7 +281,7 @@ class Salvage:
                 record = self.light.renumber(record)
         with self._room():
             physical = self.writer.reserve(record.total_size)
-        if record.topic == HALF_TOPIC and physical != found.physical_offset:
+        if record.topic in HALF_TOPICS and physical != found.physical_offset:
             self.halves[found.physical_offset] = physical
         prepared = record.prepared_transaction_offset
         moved = record._replace(
@@ -358,7 +375,9 @@ class Salvage:
                 found[name] = None
                 self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: config/{name} is left out")
-        if found or "consumequeue" in rocksdb_forms(self.layout):
+        if (point := timer_checkpoint(self.layout, self._moved_queues(), self.left_out, self.warnings)) is not None:
+            found["timercheck"] = point
+        if found or queue_database_place(self.layout) is not None:
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
         return found

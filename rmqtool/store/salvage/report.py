@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rmqtool.store.salvage.empty_queues import EmptyQueue
 from rmqtool.store.salvage.lost_found import LostRange
 from rmqtool.store.tier.left_behind import NotTaken
 
@@ -36,6 +37,7 @@ class SalvageReport:
     warnings: list[str] = field(default_factory=list)
     tornProperties: int = 0  # messages that are taken, though the end of their properties is lost; lost+found has them
     notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
+    emptyQueues: list[EmptyQueue] = field(default_factory=list)  # that the log has no message of
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

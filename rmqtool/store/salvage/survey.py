@@ -1,51 +1,37 @@
 """What salvage must know of a log before it writes: where its files truly lie, and which queue offsets are wrong."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
 
-from formats.layouts.codes import MAGIC_V1
-from formats.message.read import Record, read
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.true_names import MisnamedFile, stated_base
 from rmqtool.store.repair.lengths import lone_length
 
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
-_WITNESSES = 8  # records that tell where their file lies
-_SEARCHED = 64 << 20
 _MOST_WRONG = 1_000_000  # numbers that are remembered as wrong; a log with more has no order to follow
 
 
-class Place(NamedTuple):
-    """A file whose name is not what its records say."""
-
-    path: str
-    said: int  # by the name
-    told: int  # by the records
-
-
-def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
+def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[MisnamedFile]]:
     """The log's files where their records say that they lie; those that had moved; and those that are passed over.
 
     Of several files for one place, the one with records under their own name counts, else any with records: the
     others are copies.
     """
-    chosen: dict[int, tuple[int, Segment, Place]] = {}
-    passed: list[Place] = []
+    chosen: dict[int, tuple[int, Segment, MisnamedFile]] = {}
+    passed: list[MisnamedFile] = []
     for file in log.segments:
-        told = _base_told(file, log.file_size)
+        told = stated_base(file, log.file_size)
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
         here = Segment(file.path, base, file.size, file.mtime_ns)
-        one = rank, here, Place(file.path, file.base, base)
+        one = rank, here, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
             one, other = (one, other) if rank < other[0] else (other, one)
@@ -56,7 +42,7 @@ def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
 
 
-def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], str] = str) -> list[str]:
+def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Callable[[str], str] = str) -> list[str]:
     """What :func:`true_files` has found, for people.
 
     Args:
@@ -76,31 +62,6 @@ def true_length(log: CommitLog) -> list[str]:
         "mappedFileSizeCommitLog names another length (then give --broker-conf)"
     )
     return [words]
-
-
-def _base_told(file: Segment, file_size: int) -> int | None:
-    """The offset of a file's first byte that most of its first records tell; None without records."""
-    view = file.view()
-    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    told: Counter[int] = Counter()
-    at = 4
-    while told.total() < _WITNESSES:
-        at = mapped.find(_MAGIC_PREFIX, at, min(file.size, _SEARCHED))
-        if at < 0:
-            break
-        record = read(view, at - 4, file.size)
-        if isinstance(record, Record):
-            base = record.physical_offset - (at - 4)
-            if base >= 0 and base % file_size == 0 and base < 2**62:
-                told[base] += 1
-            at += record.total_size
-        else:
-            at += 1
-    file.release()
-    if not told:
-        return None
-    ((base, votes),) = told.most_common(1)
-    return base if 2 * votes > told.total() else None
 
 
 class _Waiting(NamedTuple):

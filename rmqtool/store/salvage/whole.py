@@ -12,8 +12,9 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.delays import other_deliver_times
 from rmqtool.store.salvage.report import SalvageReport
+from rmqtool.words import command_line
 
-_INSTEAD = "nothing is exported; rmqtool salvage keeps every intact message"
+_INSTEAD = f"nothing is exported; {command_line('salvage')} keeps every intact message"
 
 
 def export_store(layout: StoreLayout, target: str) -> SalvageReport:
@@ -59,12 +60,13 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.leftOut:
-        advice = f"rmqtool check {layout.root} tells what is wrong"
+        advice = f"{command_line('check', layout.root)} tells what is wrong"
         raise CorruptFile(layout.path(report.leftOut[0]), None, f"cannot be read: {_INSTEAD}; {advice}")
     moved = {
         "queues lack messages": len(report.renumbered),
         "messages are in queues that began again": report.restarted,
         "messages have wrong queue offsets": report.wrongOffsets,
+        "queues without a message would begin at 0 again": sum(not queue.kept for queue in report.emptyQueues),
     }
     told = [f"{count} {what}" for what, count in moved.items() if count]
     if told:

@@ -13,10 +13,10 @@ from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.common import client_options, readable_queues
-from rmqtool.cli.live.copying.positions import Key, Positions, key_of
+from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
-from rmqtool.cli.serve.running import Told, until_told
+from rmqtool.cli.serve.running import StopEvent, until_told
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
@@ -31,10 +31,10 @@ from rmqtool.errors import BadValue, Refused
 from rmqtool.progress import stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import Release
+from rmqtool.rules.resending import own_properties
 from rmqtool.rules.sending import check_topic
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.sending.again import own_properties
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
@@ -132,8 +132,8 @@ class _Mirror:
             return store
         return Store.create(path, broker_conf=conf, release=release)
 
-    async def _run(self, told: Told, cluster: Cluster, store: Store) -> None:
-        positions, origin = Positions(store), _Origin(cluster, told)
+    async def _run(self, told: StopEvent, cluster: Cluster, store: Store) -> None:
+        positions, origin = MirrorPositions(store), _Origin(cluster, told)
         ends = await self._begin(cluster, origin, store, positions)
         stopped = asyncio.create_task(told.wait())
         total = None if self._plan.follow else sum(end - positions.at[key] for key, end in ends.items())
@@ -159,7 +159,9 @@ class _Mirror:
             if positions.at:
                 positions.save()
 
-    async def _begin(self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions) -> dict[Key, int]:
+    async def _begin(
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
+    ) -> dict[Key, int]:
         """Positions of queues that are new, in the store before any message of them; and the ends of all queues now."""
         there = {queue.topic for queue in store.queues() if queue.maxOffset > 0}
         for topic in self._plan.topics:
@@ -177,7 +179,7 @@ class _Mirror:
         return ends
 
     async def _find_queues(
-        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
     ) -> dict[Key, int]:
         """Queues that this run does not copy yet, with their ends now."""
         state, ends = BrokerState(store, note), dict[Key, int]()
@@ -201,7 +203,7 @@ class _Mirror:
         return ends
 
     async def _messages(
-        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions, ends: dict[Key, int]
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[Key, int]
     ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
         """Queue, its next messages, and where it goes on."""
         queues = {key_of(q): q for topic in self._plan.topics for q in (await cluster.route(topic)).readable}
@@ -237,7 +239,9 @@ class _Mirror:
                     for queue in consumer.assigned():  # what was polled and not copied comes again
                         consumer.seek(queue, positions.at[key_of(queue)])
 
-    def _take(self, store: Store, positions: Positions, key: Key, messages: Sequence[Received], goes_on: int) -> None:
+    def _take(
+        self, store: Store, positions: MirrorPositions, key: Key, messages: Sequence[Received], goes_on: int
+    ) -> None:
         """Append what is new of a queue, and keep where it is."""
         at, copied = positions.at[key], self._copied[key]
         new = [one for one in messages if one.queue_offset >= at][: self._left]
@@ -256,7 +260,7 @@ class _Mirror:
             positions.save()
             self._saved = time.monotonic()
 
-    def _copy(self, positions: Positions, key: Key, message: Received) -> Message:
+    def _copy(self, positions: MirrorPositions, key: Key, message: Received) -> Message:
         record = message.record
         named = {**own_properties(parse(record.properties)), ORIGIN: positions.mark(key, message.queue_offset)}
         time_kept = {"store_timestamp": record.store_timestamp} if self._plan.keep_times else {}
@@ -273,7 +277,7 @@ class _Origin:
         told: set when nothing more is to be tried.
     """
 
-    def __init__(self, cluster: Cluster, told: Told) -> None:
+    def __init__(self, cluster: Cluster, told: StopEvent) -> None:
         self._puller, self._told = Puller(cluster), told
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:

@@ -12,16 +12,16 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.choice import say_empty
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
-from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
+from rmqtool.cli.live.copying.sources import MessageSource, Passed, RowSource, StoreSource, name_of
 from rmqtool.cli.read.run_files import selection
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
-from rmqtool.cli.serve.running import Told, until_told
+from rmqtool.cli.serve.running import StopEvent, until_told
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
@@ -87,7 +87,7 @@ class ReplayPlan:
         return self.journal or os.path.realpath(self.source) + ".replay"
 
 
-class Tally:
+class ReplayTally:
     """What became of messages, by queue, and how fast."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ def run(plan: ReplayPlan, output: str) -> int:
     chosen = plan.chosen()
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     with ExitStack() as stack:
-        path, ending = plan.journal_path(), Ending()
+        path, ending = plan.journal_path(), StopSignal()
         source = _source(plan, chosen, stack, ending)
         journal = stack.enter_context(
             FileJournal(path, plan.subject(), (chosen.since, chosen.until), read_only=plan.dry_run)
@@ -165,7 +165,7 @@ def run(plan: ReplayPlan, output: str) -> int:
         return code
 
 
-def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Ending) -> Source:
+def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: StopSignal) -> MessageSource:
     if plan.source != "-" and os.path.isdir(plan.source) and not _holds_parquet(plan.source):
         return StoreSource(need_messages(plan.source, plan.broker_conf), chosen, plan.to)
     if plan.source == "-" or plan.source.endswith(_NDJSON):
@@ -193,9 +193,9 @@ def _holds_parquet(folder: str) -> bool:
 class _Running:
     """One run."""
 
-    def __init__(self, plan: ReplayPlan, source: Source, journal: FileJournal, ending: Ending) -> None:
+    def __init__(self, plan: ReplayPlan, source: MessageSource, journal: FileJournal, ending: StopSignal) -> None:
         self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
-        self.tally = Tally()
+        self.tally = ReplayTally()
         self.told_to_end = False
         self._left = plan.limit
         self._sending: Stage | None = None
@@ -231,12 +231,12 @@ class _Running:
             finally:
                 reading.cancel()
 
-    async def _wake(self, told: Told) -> None:
+    async def _wake(self, told: StopEvent) -> None:
         """A signal also ends the wait for more of stdin."""
         await told.wait()
         self._ending.ask()
 
-    async def _go(self, replay: Replay, told: Told) -> int:
+    async def _go(self, replay: Replay, told: StopEvent) -> int:
         position = self._journal.position
         items = self._source.steps(position.last, position.digest)
         if position.begun is not None:

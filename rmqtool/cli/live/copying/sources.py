@@ -17,9 +17,9 @@ from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.message import Message
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
+from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.sending.again import own_properties, why_not
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties
@@ -38,7 +38,7 @@ class Passed(NamedTuple):
     refused: bool = False
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Messages in order.
 
     Attributes:
@@ -130,7 +130,7 @@ class StoreSource:
                 properties=own_properties(parse(record.properties)),
                 flag=record.flag,
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except (FormatError, ValueError) as err:
             return Passed(place, origin, str(err), refused=True)
         return Step(place, origin, message, _digest(record.topic, record.body))
@@ -210,7 +210,7 @@ class RowSource:
                 properties=own_properties(fields["properties"]),
                 flag=fields.get("flag", 0),
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except ValueError as err:
             topic, queue_id = row.get("topic"), row.get("queueId")
             origin = Origin(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)

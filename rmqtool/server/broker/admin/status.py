@@ -77,7 +77,7 @@ class Status:
         return call.answer(body=b.TopicStats(table))
 
     @handles(C.GET_CONSUME_STATS, right=rights.consume)
-    def show_consume_stats(self, call: Call[h.Group, None]) -> Command:
+    def show_consume_stats(self, call: Call[h.ConsumerGroup, None]) -> Command:
         """Request 208."""
         header = call.header
         return call.answer(body=self._progress(header.consumer_group, header.topic or None))
@@ -161,7 +161,7 @@ class Status:
     # -- clients ------------------------------------------------------------------------------------------------------
 
     @handles(C.GET_CONSUMER_CONNECTION_LIST, right=rights.consume)
-    def list_consumers(self, call: Call[h.Group, None]) -> Command:
+    def list_consumers(self, call: Call[h.ConsumerGroup, None]) -> Command:
         """Request 203."""
         name = call.header.consumer_group
         group = self._context.clients.consumers.get(name)

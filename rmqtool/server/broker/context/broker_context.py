@@ -35,9 +35,9 @@ from rmqtool.server.broker.context.settings import Settings
 from rmqtool.server.broker.context.signals import Signal
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import TOPICS, BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.remote import exists
 from rmqtool.words import counted
 

@@ -10,7 +10,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.query import Search
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 
 _UNIQUE = 32  # messages that a query for a unique id gets (defaultQueryMaxNum)
 _MOST = 64  # and any other query, whatever it asks for

@@ -18,6 +18,7 @@ from rmqtool.store.check.advice.steps import (
     by_hand,
     recover_cutting,
 )
+from rmqtool.words import command_line
 
 _PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
 # what keeps queues from being built anew; the index and the checkpoint need less
@@ -36,7 +37,7 @@ STOP_BROKER = by_hand(
 )
 MEND_FILES = by_hand(
     "put the files right that a broker refuses to load (file-size, file-foreign), then check again; until then only "
-    "rmqtool salvage works on this store"
+    f"{command_line('salvage')} works on this store"
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.index.chains import check_chains
@@ -19,6 +19,7 @@ from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.chains import used_entries
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
+from rmqtool.store.queues.message_store import rocks_index_of
 from rmqtool.words import counted
 
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -286,8 +287,15 @@ class IndexCheck:
             for numbers, entries in file.between(self._next, 2**63 - 1):
                 self._tell("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
                 yield
-        if not self.files and self._all_read and self._keys_seen:
+        if not self.files and self._all_read and self._keys_seen and not self._in_rocks():
             self.ctx.found.add("index-absent", "index")
+
+    def _in_rocks(self) -> bool:
+        """Whether a broker keeps the index in RocksDB, or would make it there."""
+        try:
+            return rocks_index_of(self.ctx.layout) is not None
+        except (CorruptFile, MissingRuntime, UnreadableStore):
+            return True  # told where the database is checked
 
 
 def _among(values: Column, ordered: Column) -> Column:

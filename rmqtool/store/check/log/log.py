@@ -15,7 +15,7 @@ from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, is_bulk
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
 from rmqtool.store.log.commit_log import next_record
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
     """
 
     file: Segment
-    batch: Batch
+    batch: RecordBatch
     position: Column
     inner: Column
     epoch: int
@@ -286,7 +286,7 @@ class LogCheck:
             self._give(file, start, builder.take(), inner)
         return end
 
-    def _give(self, file: Segment, start: int, batch: Batch, inner: list[Column]) -> int:
+    def _give(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
         position = file.base + ends - batch.size
         self._take(Stretch(file, batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
@@ -294,7 +294,7 @@ class LogCheck:
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: Batch) -> None:
+    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: RecordBatch) -> None:
         self._give(file, start, batch, [self._look_at(file, columns)])
 
     def _look_at(self, file: Segment, columns: RecordColumns) -> Column:

@@ -15,6 +15,7 @@ from formats.queues.batch import END_UNIT, SIZE, BatchEntry, as_array
 from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
 from rmqtool.store.check.advice.steps import RECOVER
 from rmqtool.store.check.codes.all import INFO
+from rmqtool.store.check.codes.compaction import WITHOUT_LOG
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment, Segments
@@ -201,7 +202,11 @@ class _Check:
         if queue.max_offset > end:
             path = ctx.layout.queue_path(queue.topic, queue.queue_id)
             # a queue that has lost its files ends again where its compaction log ends; one whose log was cut does not
-            lost: dict[str, Any] = {} if ctx.layout.files_in(path).files else {"steps": (RECOVER,)}
+            lost: dict[str, Any] = {}
+            if not ctx.log.segments.files:
+                lost = {"steps": WITHOUT_LOG}
+            elif not ctx.layout.files_in(path).files:
+                lost = {"steps": (RECOVER,)}
             self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
         wanted = list(self._wanted())
         if not wanted:

@@ -13,7 +13,7 @@ from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 # what keeps a broker from starting though it would load log and queues, or may do so
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
@@ -25,7 +25,7 @@ _PARTS = ("consumequeue", "index", "checkpoint", "timer", "compaction", "config"
 
 
 @dataclass(slots=True)
-class Told:
+class CodeFindings:
     """All findings of one code.
 
     Attributes:
@@ -49,11 +49,11 @@ class Cause:
         follows: codes that would not be there without it.
     """
 
-    told: Told
-    follows: tuple[Told, ...] = ()
+    told: CodeFindings
+    follows: tuple[CodeFindings, ...] = ()
 
     @property
-    def all(self) -> tuple[Told, ...]:
+    def all(self) -> tuple[CodeFindings, ...]:
         """The code and those that follow from it."""
         return self.told, *self.follows
 
@@ -90,12 +90,12 @@ class Reader:
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, CodeFindings] = {}
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
         """One more finding."""
-        told = self._told.setdefault(finding.code, Told(finding.code, finding.severity))
+        told = self._told.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
         told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
         told.count += finding.count
         if len(told.places) < self._places:
@@ -172,6 +172,8 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
         return 0, 0, 0
     if step in MEND_FILES:
         return 1, 1, 0  # the files, one by one, are told before
+    if not step.command and code == "file-foreign":
+        return 1, -1, 0  # a directory that is moved away; no command goes on where one is
     if not step.command:
         return (1, 0, 0) if code.startswith("file-") or code == "log-position" else (4, 0, 0)
     if step.command == FILES:
@@ -224,7 +226,11 @@ def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
-        return "Check again. Until then only rmqtool salvage works on this store." if not verbs else "Check again."
+        return (
+            f"Check again. Until then only {command_line('salvage')} works on this store."
+            if not verbs
+            else "Check again."
+        )
     if situation.in_use or situation.log_absent or situation.refused or not verbs:
         return ""
     if situation.cuts:

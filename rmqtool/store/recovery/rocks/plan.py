@@ -14,7 +14,8 @@ from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database, NoDatabase
-from rmqtool.store.queues.rocks import PLACE, queue_database, queue_names
+from rmqtool.store.layout.version import QUEUES, queue_database_place
+from rmqtool.store.queues.rocks import queue_database, queue_names
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, load_log
@@ -33,7 +34,7 @@ def _database(layout: StoreLayout) -> Database:
         MissingRuntime: no library to read it.
         CorruptFile: it cannot be opened.
     """
-    path = layout.path(PLACE)
+    path = layout.path(queue_database_place(layout) or QUEUES)
     if not any(entry.is_file() and starts_database(entry.name) for entry in list_dir(path)):
         return NoDatabase(path)
     return queue_database(layout) or Database(path)

@@ -1,7 +1,6 @@
 """What a broker would do with a store in RocksDB form, and what is to be said of that, in words."""
 
 import os
-import shlex
 from dataclasses import replace
 
 from formats.config.files import Topics
@@ -11,7 +10,7 @@ from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.light import is_light
-from rmqtool.store.queues.rocks import PLACE
+from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.actions import stopped_at
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -19,12 +18,12 @@ from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 NOT_IN_PLACE = (
     "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
-    "and rmqtool salvage STORE NEWSTORE makes a store with queue files and every intact message"
+    f"and {command_line('salvage', 'STORE', 'NEWSTORE')} makes a store with queue files and every intact message"
 )
 
 
@@ -98,7 +97,7 @@ def _named(keys: list[tuple[str, int]]) -> str:
 def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     """What the broker would do, in words. An empty list means that it would change nothing."""
     inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
-    root = inputs.layout.root
+    root, place = inputs.layout.root, queue_database_place(inputs.layout) or QUEUES
     said: list[str] = []
     if inputs.aborted:
         said.append("treat the last stop as a crash, because there is a file abort")
@@ -109,13 +108,13 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     said += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
     changes = dispatcher.changes
     if dispatcher.destroyed:
-        said.append("remove consumequeue and begin it again: queue offsets continue where they were")
+        said.append(f"remove {place} and begin it again: queue offsets continue where they were")
     if added := sum(change.entriesAdded for change in changes):
-        said.append(f"put {counted(added, 'unit')} into consumequeue")
+        said.append(f"put {counted(added, 'unit')} into {place}")
     if back := sum(bool(change.entriesCut) for change in changes):
-        said.append(f"set the ends of {counted(back, 'queue')} back in consumequeue")
+        said.append(f"set the ends of {counted(back, 'queue')} back in {place}")
     if dispatcher.built != dispatcher.found_built:
-        said.append(f"note in consumequeue that queues have the log up to {dispatcher.built}")
+        said.append(f"note in {place} that queues have the log up to {dispatcher.built}")
     said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
     if said and index.added > index.repeated:
         said.append(f"put {counted(index.added, 'entry', 'entries')} into index")
@@ -134,12 +133,15 @@ def report(recovery: Recovery) -> RecoveryReport:
 
 def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     layout = recovery.inputs.layout
-    if not any(why.startswith(f"{layout.path(PLACE)}: ") for why in recovery.refusals):
+    place = queue_database_place(layout) or QUEUES
+    if not any(why.startswith(f"{layout.path(place)}: ") for why in recovery.refusals):
         return ways
-    root = shlex.quote(layout.root)
     # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
     anew = (
-        f"or, with a copy of the store at hand and the broker stopped, move {PLACE} out of the store and put an empty "
+        f"or, with a copy of the store at hand and the broker stopped, move {place} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
-    return [f"rmqtool salvage {root} NEWSTORE: makes a store with queue files and every intact message", anew]
+    return [
+        f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes a store with queue files and every intact message",
+        anew,
+    ]

@@ -1,0 +1,66 @@
+"""Two files of the log under each other's name: it is found and named, and nothing is written without a consent."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store.check import check_store
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.true_names import misnamed
+from rmqtool.store.recovery.command import plan
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.damage import log_files
+from tests.store.helpers import conf_of, content, tree
+
+PAIRS = [(0, 1), (1, 2), (1, -2), (1, -1)]
+MESSAGES = 500
+
+
+def swap(store: Path, pair: tuple[int, int]) -> None:
+    one, other = (log_files(store)[number] for number in pair)
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+@pytest.mark.parametrize("case", ["clean", "crash"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_it_is_named_and_does_no_harm(
+    pair: tuple[int, int], case: str, golden: Unpacked, golden_copy: Unpacked, tmp_path: Path
+) -> None:
+    store = golden_copy(case)
+    swap(store, pair)
+    before, layout = tree(store), StoreLayout(str(store), conf_of(case))
+    one, other = (log_files(store)[number] for number in pair)
+    assert "log-position" in {finding.code for finding in check_store(layout)}
+    for exactly in (False, True):
+        said = " ".join(plan(layout, exactly=exactly).warnings)
+        assert f"{one}: its records say that it begins at {int(other.name)}" in said or not one.read_bytes().strip(
+            b"\0"
+        )
+        assert f"{other}: its records say that it begins at {int(one.name)}" in said
+    done = rmqtool("recover", store, "--yes")
+    assert done.code == 4
+    assert f"give it the name {one.name} again before anything is written" in done.err
+    assert tree(store) == before
+
+    assert rmqtool("salvage", store, tmp_path / "new").code == 0
+    log = CommitLog(StoreLayout(str(tmp_path / "new"), conf_of(case)))
+    assert sum(isinstance(item, Found) for item in log.walk()) == MESSAGES
+
+    assert rmqtool("recover", store, "--yes", "--accept-loss").code == 0
+    assert rmqtool("undo", store, "--yes").code == 0
+    assert tree(store) == before
+    swap(store, pair)
+    assert content(store) == content(golden(case))
+
+
+def test_a_copy_of_a_file_is_none(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    first, *_, last = log_files(store)
+    last.with_name(f"{int(last.name) + last.stat().st_size:020d}").write_bytes(first.read_bytes())
+    log = CommitLog(StoreLayout(str(store), conf_of("clean")))
+    assert misnamed(log.segments.files, log.file_size) == []
