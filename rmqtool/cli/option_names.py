@@ -161,6 +161,7 @@ timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpa
 compaction-hole compaction-torn compaction-no-record compaction-other-record compaction-order compaction-no-key
 compaction-unqueued compaction-queue-missing compaction-missing compaction-behind compaction-ahead
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
-pop-record-key pop-ahead tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
+pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
+store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
 tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
 """

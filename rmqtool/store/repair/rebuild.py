@@ -30,7 +30,7 @@ from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -198,7 +198,7 @@ class Rebuild:
             used = has_bytes(file.path, end.at, file.size)
             if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
                 return end
-            at = next_record(view, file.base, end.at + 1, file.size)
+            at = next_in_file(file, end.at + 1)
             if at >= file.size:
                 return end
             self._met.passed_bytes += at - end.at
