@@ -14,6 +14,7 @@ from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.dispatch.light import is_light
+from rmqtool.words import counted
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = SYSTEM_PREFIX, "CID_RMQ_SYS_"  # a broker needs no configuration for them
@@ -113,8 +114,17 @@ def _topics(ctx: Context, topics: Topics) -> None:
         if config is None:
             ctx.found.add("topic-unknown", _path("topics.json"), topic=topic, queueId=queue_id, expected=topic)
         elif queue_id >= config.read_queue_nums and topic != _DELAY_TOPIC:
-            actual = f"readQueueNums {config.read_queue_nums}"
-            ctx.found.add("queue-unread", _path("topics.json"), topic=topic, queueId=queue_id, actual=actual)
+            count = ctx.end_of((topic, queue_id)) - ctx.begin_of((topic, queue_id))
+            if count > 0:
+                ctx.found.add(
+                    "queue-unread",
+                    _path("topics.json"),
+                    topic=topic,
+                    queueId=queue_id,
+                    actual=f"readQueueNums {config.read_queue_nums}",
+                    count=count,
+                    consequence=f"consumers do not read {counted(count, 'message')} in it",
+                )
 
 
 def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
