@@ -1,5 +1,6 @@
 """The whole-store check: silent on what is healthy, exact on what is not, and never writing."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,19 @@ def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(log, "next_record", watched)
     assert list(check_store(StoreLayout(str(tmp_path / "store")))) == []
     assert sum(searched) < 1 << 20
+
+
+def test_messages_of_queues_that_are_not_read_are_counted(golden_copy: Unpacked) -> None:
+    """Fewer read queues than there were: their messages are there, and no consumer gets them."""
+    store = golden_copy("broker")
+    path = store / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["Orders"]["readQueueNums"] = 2
+    path.write_text(json.dumps(table))
+    found = [one for one in check_store(StoreLayout(str(store))) if one.code == "queue-unread"]
+    with Store(store) as opened:
+        stored = {one.queueId: one.maxOffset - one.minOffset for one in opened.queues() if one.topic == "Orders"}
+    assert {(one.severity, one.queueId, one.count) for one in found} == {
+        ("warning", number, stored[number]) for number in (2, 3)
+    }
+    assert f"the {stored[2]} messages of this queue" in found[0].consequence

@@ -64,7 +64,7 @@ ALL = (
     ),
     kind(
         "queue-unread",
-        INFO,
+        WARNING,
         "a queue that consumers do not read",
         "The queue has messages, but its id is not below the number of read queues in topics.json.",
         "The number of the topic's queues was reduced.",
