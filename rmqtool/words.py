@@ -30,12 +30,12 @@ def commands_in(text: str) -> list[str]:
 
 
 def with_store(text: str, store: str) -> str:
-    """A text with a store's path in the place of the word STORE."""
+    """A text with a store's path in the place of the word STORE, but for one in a path."""
     import re
     from shlex import quote
 
     def put(text: str) -> str:
-        return re.sub(r"\bSTORE\b", lambda _match: quote(store), text)
+        return re.sub(r"(?<![\w/])STORE(?![\w/])", lambda _match: quote(store), text)
 
     _commands.update(put(line) for line in commands_in(text))
     return put(text)

@@ -57,7 +57,7 @@ def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -
     entries_in, versions_in = (table.family, f"{table.family}Version") if single else (ENTRIES, VERSIONS)
     entries: dict[Key, Value] = {}
     for key, value in families.get(entries_in, ()):
-        parsed = _parsed(key, value)
+        parsed = _parse_value(key, value)
         if table.inner is not None:
             if not isinstance(parsed, dict) or not isinstance(parsed.get(table.inner), dict):
                 raise BadText(0, f"key {_text(key)!r}: no {table.inner} in its value")
@@ -66,9 +66,11 @@ def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -
     made: dict[Key, Value] = {table.member: entries}
     for key, value in families.get(versions_in, ()):
         if key == VERSION_KEY:
-            made["dataVersion"] = _parsed(key, value)
+            made["dataVersion"] = _parse_value(key, value)
     if name == "subscriptionGroup.json":
-        forbidden: dict[Key, Value] = {_text(key): _parsed(key, value) for key, value in families.get(FORBIDDEN, ())}
+        forbidden: dict[Key, Value] = {
+            _text(key): _parse_value(key, value) for key, value in families.get(FORBIDDEN, ())
+        }
         if forbidden:
             made["forbiddenTable"] = forbidden
     return made
@@ -110,7 +112,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
             entry, behind = _name(rest)
             if behind or value[:1] != bytes([_JSON]):
                 raise BadText(0, f"key {key.hex()}: not a name and JSON")
-            entries[entry] = _parsed(entry.encode("utf-8", "replace"), value[1:])
+            entries[entry] = _parse_value(entry.encode("utf-8", "replace"), value[1:])
     return {TABLES[name].member: entries, **made}
 
 
@@ -140,7 +142,7 @@ def _text(key: bytes) -> str:
     return key.decode("utf-8", "replace")  # as Java reads it
 
 
-def _parsed(key: bytes, value: bytes) -> Value:
+def _parse_value(key: bytes, value: bytes) -> Value:
     try:
         return loads(value, cycles=False)
     except FormatError as err:

@@ -209,7 +209,7 @@ group with its length, a byte 1, the topic with its length, and the queue.
         """
 A header, then hash slots, then entries. A key `topic#key` belongs to the slot `key_hash % slots`; its entries hang in a
 chain from the newest to the oldest. Neither the number of slots nor that of entries is stored: they are the broker's
-`maxHashSlotNum` and `maxIndexNum`. Hashes collide, so whoever looks a key up compares the message itself.
+`maxHashSlotNum` and `maxIndexNum`. Hashes collide, so a look-up compares the message itself.
 """,
         (
             UnitText("Header", "index header"),
@@ -224,7 +224,7 @@ chain from the newest to the oldest. Neither the number of slots nor that of ent
         "`store.StoreCheckpoint`",
         "4.x",
         """
-Up to where messages, queue entries and index are flushed, told in store timestamps. A file that is shorter reads as if
+Up to where messages, queue entries and index are flushed, as store timestamps. A file that is shorter reads as if
 zeros followed.
 """,
         (UnitText("Checkpoint", "checkpoint"),),
@@ -341,5 +341,5 @@ others are recognised and named.
 
 CONFIG = """
 JSON as fastjson writes it, with the generation before in `.bak`. Members that are not known here are kept. What a file
-lacks has the default of the Java class. Of the versions only 4.9 and 5.3 are told apart here.
+lacks has the default of the Java class. Of the versions only 4.9 and 5.3 are distinguished here.
 """

@@ -72,7 +72,7 @@ class RegisterBroker:
 
 @dataclass(kw_only=True)
 class Registered:
-    """What a slave is told of its master (namesrv.RegisterBrokerResponseHeader)."""
+    """What a slave learns of its master (namesrv.RegisterBrokerResponseHeader)."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

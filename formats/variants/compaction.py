@@ -63,7 +63,7 @@ def position_key(topic: str, queue_id: int) -> str:
     return f"{topic}_{queue_id}"
 
 
-def moved(record: bytes, position: int) -> bytes:
+def move_record(record: bytes, position: int) -> bytes:
     """A commit-log record as the compaction log holds it at ``position``; body CRC stays right, ``__CRC32#`` does not.
 
     Raises:

@@ -62,7 +62,7 @@ class _Compiled:
         return BatchSize(rows, *found)
 
 
-def chosen(code: Code | None) -> Append:
+def choose_code(code: Code | None) -> Append:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -81,7 +81,7 @@ class BatchReader:
 
     def __init__(self, table: Table, *, code: Code | None = None) -> None:
         self._cells = Cells(table)
-        self._code = chosen(code)
+        self._code = choose_code(code)
 
     def read(self, body: bytes, more_length: int = 0) -> BatchSize | None:
         """What the messages of a batch need; None when the table is too short for them.
@@ -130,7 +130,7 @@ class Encoder:
         self, table: Table, topics: Table, hosts: Table, following: Column, *, code: Code | None = None
     ) -> None:
         self._messages = Messages(table, topics, hosts, following)
-        self._code = chosen(code)
+        self._code = choose_code(code)
         self.answer = self._messages.answer
 
     def encode(

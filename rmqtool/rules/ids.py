@@ -45,14 +45,14 @@ class UniqueIds:
         while (left := count - len(taken)) > 0:
             some = min(left, _AT_A_TIME)  # far fewer than the counter has, for their time is the same
             with self._lock:
-                passed = self._passed()
+                passed = self._millis_of_month()
                 counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
             same = (self._fixed + _MILLIS.pack((passed + 2**31) % 2**32 - 2**31)).hex().upper()
             digits = struct.pack(f">{some}H", *(n & 0xFFFF for n in range(counter, counter + some))).hex().upper()
             taken += [same + digits[at : at + 4] for at in range(0, 4 * some, 4)]
         return taken
 
-    def _passed(self) -> int:
+    def _millis_of_month(self) -> int:
         """Milliseconds since the beginning of the month."""
         now = self._clock()
         if now >= self._next:

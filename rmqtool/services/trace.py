@@ -110,11 +110,11 @@ class OffsetReasons:
         """Offsets before the last reset or clone of ours, where what it wrote still stands; else nothing."""
         if self._before is None:
             self._before = {}
-            with suppress(OSError, RmqError, FormatError):  # what cannot be told of the past is not told
-                self._before = self._replaced()
+            with suppress(OSError, RmqError, FormatError):  # what is not known of the past is left out
+                self._before = self._find_replaced()
         return self._before
 
-    def _replaced(self) -> dict[tuple[str, str, int], int]:
+    def _find_replaced(self) -> dict[tuple[str, str, int], int]:
         if not is_dir(self._layout.root):
             return {}
         places = Places.of(self._layout)

@@ -27,10 +27,10 @@ def test_each_piece_is_taken_once() -> None:
             taken = list(pool.map(claims.take, [number % 50 for number in range(400)]))
         assert sum(taken) == 50
         assert claims.any()
-        assert claims.ended() == []
+        assert claims.read_done() == []
         for number in (7, 49):
             claims.end(number)
-        assert sorted(claims.ended()) == [7, 49]
+        assert sorted(claims.read_done()) == [7, 49]
     assert not Path(claims.path).exists()
     claims.end(3)  # a task that outlives the job
 
@@ -58,7 +58,7 @@ def test_two_tasks_share_all_splits(work: Work) -> None:
         first, second = next(one), next(other)
         rest = [*other, *one]
         found = dict([first, second, *rest])
-        assert sorted(claims.ended()) == sorted(found) == work.numbers
+        assert sorted(claims.read_done()) == sorted(found) == work.numbers
     assert (first[0], second[0]) == (0, 1)
     assert all(isinstance(result, tasks.Done) for result in found.values())
 
@@ -94,7 +94,7 @@ class Context:
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(tasks, "_collected", lambda ready, tell=None: ready())
+    monkeypatch.setattr(tasks, "_collect", lambda ready, tell=None: ready())
     return Context()
 
 
@@ -121,10 +121,10 @@ def test_workers_that_do_not_start_are_no_failed_work(
         ready()
         raise RmqError("Spark job failed: lost")
 
-    monkeypatch.setattr(tasks, "_collected", none)
+    monkeypatch.setattr(tasks, "_collect", none)
     with pytest.raises(MissingRuntime, match="workers do not start: Spark job failed: no Python"):
         tasks.run_splits(work.job, work.splits, context)
-    monkeypatch.setattr(tasks, "_collected", some)
+    monkeypatch.setattr(tasks, "_collect", some)
     with pytest.raises(RmqError, match=r"^Spark job failed: lost$") as caught:
         tasks.run_splits(work.job, work.splits, context)
     assert not isinstance(caught.value, MissingRuntime)

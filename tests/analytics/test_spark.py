@@ -149,7 +149,7 @@ def test_a_condition_in_sql(
     where: str, narrow: MessageChoice, spark: "SparkSession", golden: Unpacked, tmp_path: Path
 ) -> None:
     layout = StoreLayout(str(golden("broker")))
-    assert Where(spark, where).narrowed(MessageChoice()) == narrow
+    assert Where(spark, where).narrow(MessageChoice()) == narrow
     dump(layout, tmp_path / "all")
     report = dump(layout, tmp_path / "some", where=where, split_bytes=20_000, partition_by=("topic",))
     expected = spark.read.parquet(str(tmp_path / "all")).where(where).select("physicalOffset").collect()

@@ -390,7 +390,7 @@ def test_it_is_told_how_far_it_is(alone: bool, golden: Unpacked, monkeypatch: py
         def began(self, stage: Stage) -> None:
             heard.append(stage)
 
-        def ended(self, stage: Stage) -> None: ...
+        def end(self, stage: Stage) -> None: ...
 
     monkeypatch.setattr(watching, "_EVERY", 0.005)
     if not alone:

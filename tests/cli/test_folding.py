@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.render import progress, text
-from rmqtool.cli.render.text import folded, note
+from rmqtool.cli.render.text import fold, note
 from rmqtool.progress import stage
 from rmqtool.words import command_line, with_store
 from tests.cli.running import rmqtool
@@ -29,11 +29,11 @@ LONG = "error: the file is not what it was and nothing of it is read before some
 def test_words_stay_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     words = f"{LONG} /a/path/{'x' * 120} {LONG}"
-    lines = folded(words, Terminal()).splitlines()
+    lines = fold(words, Terminal()).splitlines()
     assert " ".join(line.strip() for line in lines) == words
     assert all(len(line) <= min(columns, text.MOST_COLUMNS) or "/a/path/" in line for line in lines)
-    assert folded(words, io.StringIO()) == words
-    assert folded("short", Terminal()) == "short"
+    assert fold(words, io.StringIO()) == words
+    assert fold("short", Terminal()) == "short"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_command_stays_in_one_line(words: tuple[str, ...], monkeypatch: pytest
     assert command == shlex.join(["rmqtool", *words])
     for before in range(3, 60, 4):
         text = f"{'x' * before} ({command}; {LONG}"
-        lines = folded(text, Terminal()).splitlines()
+        lines = fold(text, Terminal()).splitlines()
         assert " ".join(line.strip() for line in lines) == text
         assert any(f"({command};" in line for line in lines), lines
 
@@ -57,7 +57,12 @@ def test_a_command_stays_in_one_line(words: tuple[str, ...], monkeypatch: pytest
 def test_a_command_with_the_store_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     text = with_store(f"{LONG} {command_line('rebuild', 'STORE', 'index')} builds it", "/data/my store")
-    assert any("rmqtool rebuild '/data/my store' index" in line for line in folded(text, Terminal()).splitlines())
+    assert any("rmqtool rebuild '/data/my store' index" in line for line in fold(text, Terminal()).splitlines())
+
+
+def test_a_path_may_have_the_word_for_the_store() -> None:
+    text = with_store(f"/data/STORE/commitlog: see {command_line('check', 'STORE')}", "/data/STORE")
+    assert text == "/data/STORE/commitlog: see rmqtool check /data/STORE"
 
 
 def test_sentences_have_their_commands_as_data() -> None:

@@ -166,11 +166,11 @@ def test_brokers_that_failed_are_left_out_as_long_as_the_table_says(
     isolated = 600_000 if engine == "4.9" else 10_000
     for name, what, took, passed in happened:
         if what == "answered":
-            choice.answered(name, took)
+            choice.note_answer(name, took)
             end = now + unavailable(took, RELEASES[engine])
             unreachable.discard(name)
         else:
-            choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+            choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             end = now + (unavailable(took, RELEASES[engine]) if what == "unasked" and engine != "4.9" else isolated)
             unreachable.discard(name)
             if engine != "4.9" and (what == "refused" or (detected and what != "unasked")):

@@ -84,7 +84,7 @@ class Consuming(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(offset)
         self.working[offset] = self.now
-        self.process.started([message(offset)], self.now)
+        self.process.start([message(offset)], self.now)
 
     @precondition(lambda self: self.working)
     @rule(data=st.data(), well=st.booleans())
@@ -96,7 +96,7 @@ class Consuming(RuleBasedStateMachine):
         if well or one not in self.process:
             self.finish(one)
         else:
-            self.process.returned([one])
+            self.process.give_back([one])
             self.waiting.append(offset)
 
     def finish(self, one: Received) -> None:

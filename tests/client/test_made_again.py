@@ -167,5 +167,5 @@ def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) 
     another_store(broker, tmp_path / "store", count)
     done = rmqtool(*words)
     assert done.code == 3
-    assert "it cannot be told which of them arrived" in done.err
+    assert "it is not known which of them arrived" in done.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count

@@ -378,13 +378,13 @@ def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> No
     choice = QueueChoice(RELEASES[engine], tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
     assert chosen(choice, found) == {"a", "b", "c"}
-    choice.failed("a", 20)
+    choice.note_failure("a", 20)
     assert chosen(choice, found) == {"b", "c"}
     now[0] = out - 1
     assert chosen(choice, found) == {"b", "c"}
     now[0] = out
     assert chosen(choice, found) == {"a", "b", "c"}
-    choice.answered("b", 20_000)
+    choice.note_answer("b", 20_000)
     assert chosen(choice, found) == {"a", "c"}
 
 
@@ -392,12 +392,12 @@ def test_in_5_3_a_broker_that_refused_comes_after_one_that_was_not_reached() -> 
     now = [0]
     choice = QueueChoice(V5_3, tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
-    choice.failed("a", 20, refused=True)
-    choice.failed("b", 20)
+    choice.note_failure("a", 20, refused=True)
+    choice.note_failure("b", 20)
     assert chosen(choice, found) == {"b"}
     assert chosen(choice, found, last="b") == {"a", "b"}  # neither will do: round robin
-    choice.answered("a", 1)
+    choice.note_answer("a", 1)
     assert chosen(choice, found) == {"a", "b"}  # it can be reached, and is left out as long as before
     now[0] = 10_000
-    choice.failed("b", 20)
+    choice.note_failure("b", 20)
     assert chosen(choice, found) == {"a"}

@@ -319,7 +319,7 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     assert done.code == 1, done.err
     assert [row["status"] for row in rows(done)] == ["UNDECIDED"]
     assert [fields["commitOrRollback"] for fields in told] == ["8"]
-    assert "brokers have asked about 1 of them, and were told" in done.err
+    assert "brokers have asked about 1 of them, and got the answer" in done.err
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "timerlog": (_TIMER + timer.build_blank(20) + bytes(4), _read_timer_log),
     "timercheck": (timer.build_checkpoint(timer.Checkpoint(1, 2, 3))[:100], timer.parse_checkpoint),
     "dledger": (_DLEDGER + bytes(12), _read_dledger),
-    "compactionlog": (compaction.moved(_PLAIN, 5) + bytes(30), _read_log),
+    "compactionlog": (compaction.move_record(_PLAIN, 5) + bytes(30), _read_log),
     "compactionqueue": (batch_consume_queue.build(_BATCHES) + bytes(20), _read_batch),
     "abort": (b"12345", marks.parse_abort),
     "lock": (b"lock", marks.is_lock),

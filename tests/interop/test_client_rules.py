@@ -230,9 +230,9 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
             name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all
             what = pick.choice(["answered", "refused", "failed", "unasked"])
             if what == "answered":
-                choice.answered(name, took)
+                choice.note_answer(name, took)
             else:
-                choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+                choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             unreachable = what == "refused" or (what == "failed" and detected)
             events.append((name, took, what in ("refused", "failed"), not unreachable))
         said = broker_5.ask(
@@ -257,10 +257,11 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
 def test_sharding_keys(client: Client) -> None:
     keys = ["", "order", "user-42", "polygenelubricants", "é", "🙂", *map(str, range(50))]  # one hashes to -2**31
     for count in (1, 3, 4, 7):
-        queues = [MessageQueue("T", "b", n) for n in range(count)]
+        queues = [QueueName("T", "b", n) for n in range(count)]
         for key in keys:
             said = client.ask("selectByHash", queues=as_json(queues), text=key)
-            assert [by_hash(key)(queues)] == from_json(said["queues"])
+            chosen = by_hash(key)([MessageQueue(*queue) for queue in queues])
+            assert [QueueName(chosen.topic, chosen.broker_name, chosen.queue_id)] == from_json(said["queues"])
 
 
 def test_compression(client: Client) -> None:

@@ -27,7 +27,7 @@ from rmqtool.kernels import crc
 from rmqtool.kernels.load.memory import Memory
 data = Memory(bytes(range(64)) * 2)
 data.length += 500
-print(crc.chosen(crc.Code.COMPILED).crc32(data, True))
+print(crc.choose_code(crc.Code.COMPILED).crc32(data, True))
 """
 FUZZ = """
 import resource, sys, tempfile

@@ -29,7 +29,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, ProducerData, SubscriptionData
 from rmqtool import Message
 from rmqtool.errors import Refused
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
@@ -58,7 +58,7 @@ def serving(store: Path, test: Test, **options: Any) -> None:
         async with (
             asyncio.timeout(60),
             Served(str(store), ServeOptions(**{**given, **options})) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             await test(client)
 
@@ -176,9 +176,9 @@ def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> N
         )
         async with asyncio.timeout(60), Served(str(tmp_path / "store"), options) as served:
             at = address(served.broker_address)
-            async with connected(*at, handler=listen) as first:
+            async with open_connection(*at, handler=listen) as first:
                 assert not (await first.call(Command(C.HEART_BEAT, body=heartbeat("one")))).code
-                async with connected(*at) as second:
+                async with open_connection(*at) as second:
                     assert not (await second.call(Command(C.HEART_BEAT, body=heartbeat("two")))).code
                     fields = to_fields(h.ConsumerGroup(consumer_group="g"))
                     answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
@@ -361,7 +361,10 @@ def served() -> Iterator[Any]:
 
 def test_a_broker_for_tests(served: Any) -> None:
     async def talk() -> None:
-        async with connected(*address(served.namesrv)) as names, connected(*address(served.address)) as client:
+        async with (
+            open_connection(*address(served.namesrv)) as names,
+            open_connection(*address(served.address)) as client,
+        ):
             answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
             assert answer.code == ResponseCode.SUCCESS
             fields = to_fields(h.Topic(topic="Orders"))
@@ -575,7 +578,7 @@ async def commit_offset(client: Connection, offset: int) -> None:
 
 async def positions(client: Connection) -> tuple[int, int, int | None]:
     """(end of the first queue, where the group is, up to where it was handed messages)."""
-    asked = h.Group(consumer_group="g", topic="Orders")
+    asked = h.ConsumerGroup(consumer_group="g", topic="Orders")
     answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
     table = read_body(b.ConsumeStats, answer.body).offset_table
     first = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]

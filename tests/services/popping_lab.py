@@ -55,9 +55,9 @@ class PopLab(Lab):
             random=self.random,
         )  # fmt: skip
 
-    def again(self) -> None:
+    def again(self, *, mend: bool = False) -> None:
         """Close the store and open it, as another process would; what was not persisted is gone."""
-        super().again()
+        super().again(mend=mend)
         self.begin()
 
     def pop(self, *, most: int = 32, invisible: int = 10_000, queue_id: int = -1, **more: object) -> "Got":

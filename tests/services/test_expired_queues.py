@@ -66,5 +66,5 @@ def test_where_they_begin(written: tuple[str, Path, int]) -> None:
     pull = rows("query-offset", root, "Gone", "0", "0", "--status", "-o", "ndjson")[0]
     assert (pull["minOffset"], pull["status"]) == (lowest, expected[0])
     for asked, lowest in (("4.9", 0), ("5.3", 5)):
-        words = ("query-offset", root, "Gone", "0", "0", "--status", "--engine", asked, "-o", "ndjson")
-        assert rows(*words)[0]["minOffset"] == lowest
+        command = ("query-offset", root, "Gone", "0", "0", "--status", "--engine", asked, "-o", "ndjson")
+        assert rows(*command)[0]["minOffset"] == lowest

@@ -26,6 +26,7 @@ from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import ConsumeQueue
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -69,7 +70,7 @@ def test_targets(golden: Unpacked) -> None:
         made = plan(store, reset(GROUP, orders, None, Target("time", time)))
         for move in made.moves:
             queue = ConsumerGroups(log, never).queues.one("Orders", move.queueId)
-            assert queue is not None
+            assert isinstance(queue, ConsumeQueue)
             assert move.newOffset == offset_by_time_v5(log, queue, time)
             times = [log.read(e.physical_offset).record.store_timestamp for e in queue.entries()]  # type: ignore[union-attr]
             assert move.newOffset == sum(t < time for t in times)
@@ -314,6 +315,7 @@ def test_a_killed_run_is_finished_and_not_repeated(
         assert (old, now) == (100, 95)
     else:
         assert now == 100
+    assert now is not None
     assert finished.applied
     assert ConsumerOffsets.parse((store / f"{FILE}.bak").read_bytes()).offset("Orders", GROUP, 0) == now + 5
 

@@ -172,7 +172,11 @@ def test_pulls_beside_the_queue(golden: Unpacked) -> None:
 
 def test_a_pull_from_a_gap(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
-    rocks.change(store / "consumequeue", lambda families: families[UNITS].pop(unit_key("Orders", 0, 7)))
+
+    def remove(families: rocks.Families) -> None:
+        del families[UNITS][unit_key("Orders", 0, 7)]
+
+    rocks.change(store / "consumequeue", remove)
     layout = StoreLayout(str(store))
     log, queue = CommitLog(layout), open_any_queue(layout, "Orders", 0)
     assert get_message(log, queue, 7, 32)[:2] == ("OFFSET_FOUND_NULL", 0)  # a broker's next file is always 0

@@ -218,7 +218,7 @@ def of_all_kinds() -> timers.Timers:
         {"TIMER_OUT_MS": "+1700000000000"}, {"TIMER_OUT_MS": ""}, {"TIMER_OUT_MSX": "1"}, {"TAGS": "TIMER_OUT_MS"},
     ]  # fmt: skip
     for number, properties in enumerate(odd * 3):
-        made.put(100 + number % 7, **properties)
+        made.put(100 + number % 7, **properties)  # type: ignore[arg-type]
     made.put(300_000, KEYS="rolled")
     made.put(101, TIMER_DEL_UNIQKEY="Orders+KEY")
     return made

@@ -386,7 +386,7 @@ def test_a_recall_finds_what_was_moved(tmp_path: Path) -> None:
 
     def recall(name: str) -> None:
         mark = {"TIMER_DEL_UNIQKEY": f"T+{name}", "TIMER_DELIVER_MS": str(TIME + 20_000)}
-        lab.send(f"mark of {name}", **mark)
+        lab.send(f"mark of {name}", **mark)  # type: ignore[arg-type]
 
     recall("early")
     loop.run(lab.wait, until=TIME + 3000)

@@ -405,7 +405,12 @@ def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     put = desk.service._put
-    desk.service._put = lambda message: put(message) if message.topic != OP else never(OP)  # type: ignore[assignment]
+
+    def put_but_op(message: Message) -> PutResult:
+        assert message.topic != OP
+        return put(message)
+
+    desk.service._put = put_but_op  # type: ignore[method-assign]
     with pytest.raises(AssertionError):
         desk.end(half, Decision.COMMIT)
     desk.killed()

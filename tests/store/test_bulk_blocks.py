@@ -167,10 +167,8 @@ def test_what_a_kernel_does_not_take_the_plain_reader_takes(monkeypatch: pytest.
     """As a record that was being written while it was looked at; here each one behind the third."""
     raw = positioned([a_record(properties=b"KEYS\x01k")] * 9)
     behind = 3 * (len(raw) // 9)
-    bounded = Walker.bounded
-    monkeypatch.setattr(
-        Walker, "bounded", lambda self, at, limit, stop=None: min(bounded(self, at, limit, stop), behind)
-    )
+    bounded = Walker.bound
+    monkeypatch.setattr(Walker, "bound", lambda self, at, limit, stop=None: min(bounded(self, at, limit, stop), behind))
     assert agree(raw) == 9
     rows, end = drained(scan.scan(memoryview(raw), 0, len(raw)))
     assert sum(part.rows.records for part in rows) == 9

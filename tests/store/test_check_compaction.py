@@ -159,7 +159,7 @@ def old_file_put_back(store: Path) -> list[Told]:
         (store / kind / f"{55_660:020d}").write_bytes(bytes(size))
     unit = next(queue_of(store).entries())
     raw = (store / FIRST_LOG).read_bytes()[: unit.size]
-    write(store / LOGS / f"{55_660:020d}", 0, compaction.moved(raw, 55_660))
+    write(store / LOGS / f"{55_660:020d}", 0, compaction.move_record(raw, 55_660))
     write(store / QUEUES / f"{55_660:020d}", 0, build([unit._replace(physical_offset=55_660)]))
     return [("compaction-order", f"{QUEUES}/{55_660:020d}", 0, 1), ("compaction-checkpoint-ahead", POSITIONS, None, 1)]
 
@@ -359,7 +359,7 @@ def test_a_key_whose_newest_message_has_no_body_is_deleted(golden_copy: Unpacked
     gone = last.record._replace(body=b"", body_length=0, body_crc=0, queue_offset=96, total_size=0)
     raw = pack(gone._replace(total_size=len(pack(gone))))
     position = last.physical_offset + last.record.total_size
-    write(store / LAST_LOG, position - BASES[2], compaction.moved(raw, position))
+    write(store / LAST_LOG, position - BASES[2], compaction.move_record(raw, position))
     unit = BatchEntry(position, len(raw), 0, gone.store_timestamp, 96, 1)
     write(store / LAST, 6 * SIZE, build([unit]))
     assert [m.record.queue_offset for m in queue_of(store).latest().values()] == sorted(KEPT - {95})
@@ -422,3 +422,12 @@ def test_a_queue_offset_is_looked_for_in_the_last_file_that_begins_there_or_befo
     assert [queue.file_of(begin) for begin in begins] == list(range(len(begins)))
     assert queue.file_of(begins[1] - 1) == 0
     assert queue.file_of(-1) == 0
+
+
+def test_a_log_that_lost_all_that_was_nowhere_else_is_no_dead_end(golden_copy: Unpacked) -> None:
+    """The commit log of the golden store has none of these messages any more."""
+    store = golden_copy(CASE)
+    for kind in ("compactionLog", "compactionCq"):
+        shutil.rmtree(store / "compaction" / kind / "Users" / "0")
+    recover(StoreLayout(str(store)))
+    assert [found for found in compaction_findings(store) if is_problem(found)] == []

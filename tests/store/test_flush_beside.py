@@ -184,7 +184,9 @@ def test_no_checkpoint_is_written_once_a_broker_loads_the_store(
             patch.setattr(LiveStore, "_look", disturbed)
             with pytest.raises(Disturbed, match="every message that was is in the log") as first:
                 store.flush()
-        assert store.live.disturbed(Disturbed("seen by another part")) is first.value  # each part ends with the advice
+        assert (
+            store.live.stop_disturbed(Disturbed("seen by another part")) is first.value
+        )  # each part ends with the advice
     assert told(tmp_path / "s") == 0
 
 

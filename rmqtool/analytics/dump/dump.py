@@ -27,7 +27,7 @@ from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
-from rmqtool.analytics.remote.stores import keep_apart, open_log, opened
+from rmqtool.analytics.remote.stores import keep_apart, open_log, open_store
 from rmqtool.analytics.spark.awaiting import Tell, is_local
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.spark.where import Where
 
-_AGAIN = 3  # times that a split is read anew because a broker writes to it
+_AGAIN = 3  # times that a split is read again because a broker writes to it
 # what all files of an output have in common when it grows
 _KEPT = ("partition_by", "topics", "where")
 _SAME = (
@@ -88,7 +88,7 @@ def dump_to_parquet(
         UnreadableStore: a file of the log cannot be read.
         RmqError: writing failed, or Spark did.
     """
-    layout = store if isinstance(store, StoreLayout) else StoreLayout(opened(os.fspath(store)))
+    layout = store if isinstance(store, StoreLayout) else StoreLayout(open_store(os.fspath(store)))
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)
@@ -294,7 +294,7 @@ class _Reading:
 
         assert self._context is not None
         condition = Where(session_of(self._context), where)
-        self._job = replace(self._job, choice=condition.narrowed(self._job.choice))
+        self._job = replace(self._job, choice=condition.narrow(self._job.choice))
         return condition
 
     def all(self, log: CommitLog, progress: Progress | None) -> None:

@@ -130,7 +130,7 @@ class Position:
         if log.min_offset <= self.last and not self._is_there(log):
             return (
                 f"the message at {self.last}, read last, is not there any more: it is another store's, or was cut and "
-                "written anew"
+                "rewritten"
             )
         return None
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
-from rmqtool.analytics.dump.spill import Merge, Spill, spilled
+from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited, is_local
+from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.tally import SplitTally
@@ -91,13 +91,13 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
     """
     known: dict[str, Done] = {}
     for name in folder.files(DONE):
-        told = folder.read_json(name)
+        report = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
-            parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
-            done = Done(SplitTally.from_dict(told["tally"]), parts, spills=spills)
+            parts, spills = [Part(**part) for part in report["parts"]], list(map(Spill.from_dict, report["spills"]))
+            done = Done(SplitTally.from_dict(report["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
-                known[json.dumps(told["split"])] = done
+                known[json.dumps(report["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
     return {number: known[key] for number, key in wanted.items() if key in known}
 
@@ -109,7 +109,7 @@ def _definition(split: Split) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailure:
-    """A split that was not read through, told without the stack traces that Spark wraps around an exception."""
+    """A split that was not read through, described without the stack traces that Spark wraps around an exception."""
 
     reason: str
     unreadable: bool
@@ -135,7 +135,7 @@ def run_split(job: Job, split: Split) -> Done | SplitFailure:
         _note(folder, split, done)
         return done
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
@@ -146,17 +146,17 @@ def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
     folder = Folder(job.folder)
     writer = job.writer(folder, merge)
     try:
-        for batch in spilled(folder, merge):
+        for batch in read_spilled(folder, merge):
             writer.write(batch)
         return Done(SplitTally(), writer.close())
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
 
 
-def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
+def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
     writer.discard()
     with suppress(OSError):
         folder.write(_STOP, "")
@@ -174,9 +174,9 @@ def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[
         return
     import numpy as np
 
-    from rmqtool.analytics.spark.where import selected
+    from rmqtool.analytics.spark.where import read_selected
 
-    wanted, rows = selected(Folder(job.selection), split), 0
+    wanted, rows = read_selected(Folder(job.selection), split), 0
     for batch in read:
         offsets = batch.column("physicalOffset").to_numpy()
         at = np.searchsorted(wanted, offsets)
@@ -189,14 +189,14 @@ def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[
 
 
 def _note(folder: Folder, split: Split, done: Done) -> None:
-    told = {
+    report = {
         "split": _definition(split),
         "tally": done.tally.to_dict(),
         "parts": [part.to_dict() for part in done.parts],
         "spills": [spill.to_dict() for spill in done.spills],
     }
     folder.make(DONE)
-    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(told))
+    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(report))
 
 
 def _reason(err: RmqError | OSError) -> str:
@@ -266,13 +266,13 @@ def _share_out(
     count = min(len(splits), context.defaultParallelism)
     length = {split.number: _bytes_of([split]) for split in splits}
     with new_claims() as claims:
-        read = lambda: sum(map(length.__getitem__, claims.ended()))  # noqa: E731
+        read = lambda: sum(map(length.__getitem__, claims.read_done()))  # noqa: E731
         with _told_of(read, _bytes_of(splits), progress):
             tasks = context.parallelize(range(count), count).mapPartitions(
                 partial(_run_what_is_left, job, splits, claims)
             )
             try:
-                return dict(_collected(tasks))
+                return dict(_collect(tasks))
             except RmqError as err:
                 if claims.any():
                     raise
@@ -307,21 +307,21 @@ def _one_by_one(
         return max(shares, default=0)
 
     with _told_of(read, total, progress):
-        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
+        results = _collect(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
 
-def _collected(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
+def _collect(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.failure import failure, lost
+    from rmqtool.analytics.spark.failure import explain_lost, failure
 
     try:
-        return awaited(tasks.context, tasks.collect, tell)
+        return wait_for(tasks.context, tasks.collect, tell)
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
-        reason = lost(err) or reason
+        reason = explain_lost(err) or reason
         if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
             reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err

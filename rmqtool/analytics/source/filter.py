@@ -38,7 +38,7 @@ class Wanted:
     choice: MessageChoice = field(default_factory=MessageChoice)
     ids: tuple[str, ...] = ()
 
-    def narrowed(self, conditions: Iterable[Condition]) -> "Wanted":
+    def narrow(self, conditions: Iterable[Condition]) -> "Wanted":
         """With more conditions that must hold; those that say nothing here are passed over."""
         wanted = self
         for condition in conditions:

@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StructType
 
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited
+from rmqtool.analytics.spark.awaiting import Tell, wait_for
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
@@ -120,15 +120,15 @@ class Where:
         names = {name for each in self._filters for name in _names(each)}
         self.columns = [name for name in MESSAGE_SCHEMA.names if name in names or name == _OFFSET]
 
-    def narrowed(self, choice: MessageChoice) -> MessageChoice:
+    def narrow(self, choice: MessageChoice) -> MessageChoice:
         """A choice without messages that the condition cannot hold for."""
         for each in self._filters:
             for part in _conjuncts(each):
-                choice = _narrowed(choice, part)
+                choice = _narrow(choice, part)
         return choice
 
     def select(self, splits: Sequence[Split], choice: MessageChoice, folder: Folder, tell: Tell | None = None) -> None:
-        """Write the offsets of a choice's messages for which the condition holds, for :func:`selected`.
+        """Write the offsets of a choice's messages for which the condition holds, for :func:`read_selected`.
 
         Raises:
             RmqError: Spark fails.
@@ -147,7 +147,7 @@ class Where:
             frame.write.format(_SOURCE).mode("append").save()
 
         try:
-            awaited(self._spark.sparkContext, save, tell)
+            wait_for(self._spark.sparkContext, save, tell)
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 
@@ -156,7 +156,7 @@ def _name(split: int) -> str:
     return f"split-{split}.parquet"
 
 
-def selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def read_selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The physical offsets of a split that were selected, in order."""
     if folder.size(_name(split.number)) is None:
         return np.zeros(0, np.int64)
@@ -195,7 +195,7 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
         yield condition
 
 
-def _narrowed(choice: MessageChoice, part: Any) -> MessageChoice:
+def _narrow(choice: MessageChoice, part: Any) -> MessageChoice:
     kind = _kind(part)
     if kind == "In":
         items = [part.list().apply(at) for at in range(part.list().size())]

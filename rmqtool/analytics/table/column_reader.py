@@ -11,7 +11,7 @@ from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
-from rmqtool.analytics.table.inner import divided
+from rmqtool.analytics.table.inner import divide_batches
 from rmqtool.analytics.table.record_block import Mask, RecordBlock
 from rmqtool.analytics.table.row_reader import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
@@ -57,9 +57,9 @@ class ColumnReader:
                 continue
             begin, size = int(item.at[-1]), int(item.total_size[-1])
             self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            for rows in divided(memory.view, item):
+            for rows in divide_batches(memory.view, item):
                 block = RecordBlock(file, memory.address, rows)
-                mask = chosen(block, self._choice)
+                mask = choose_rows(block, self._choice)
                 yield from self._add(block if mask.all() else block.pick(mask))
 
     def _add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
@@ -87,7 +87,7 @@ class ColumnReader:
         bodies: dict[int, bytes | str] = {}
         if self._with_bodies:
             ends = self._size + np.cumsum(sizes + rows.body_length[start:stop])
-            for row in (row - start for row in block.compressed() if start <= row < stop):
+            for row in (row - start for row in block.compressed_rows() if start <= row < stop):
                 if row and ends[row - 1] >= self._limits.bytes:
                     break
                 body = bodies[row] = block.inflate(start + row)
@@ -115,7 +115,7 @@ def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
     return found
 
 
-def chosen(block: RecordBlock, choice: MessageChoice) -> Mask:
+def choose_rows(block: RecordBlock, choice: MessageChoice) -> Mask:
     """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.MessageChoice.has` tells."""
     rows, mask = block.rows, np.ones(len(block), np.bool_)
     for values, start, stop in (

@@ -165,7 +165,7 @@ def column_of(name: str, kind: pa.DataType, tally: SplitTally, source: str) -> G
     Args:
         name: of the field.
         kind: of its values.
-        tally: told what could not be decoded.
+        tally: counts what could not be decoded.
         source: of the rows, for the field that says it.
     """
     if name in _NUMBERS:

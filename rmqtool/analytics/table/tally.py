@@ -9,7 +9,7 @@ from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
-MAX_DETAILS = 1000  # damaged ranges that are told one by one; the rest is only counted
+MAX_DETAILS = 1000  # damaged ranges that are listed one by one; the rest is only counted
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Batches of messages as one; the list is emptied on the way, so that no more than a column is there twice."""
     schema = batches[0].schema
     if len(batches) == 1:

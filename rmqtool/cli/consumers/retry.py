@@ -133,7 +133,7 @@ def dlq_export(
     """
     import time
 
-    from rmqtool.cli.framework.choice import RowChoice, limited
+    from rmqtool.cli.framework.choice import RowChoice, limit_rows
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings
@@ -146,7 +146,7 @@ def dlq_export(
     choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))
     dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
-    shown = limited(dead, limit, letters)
+    shown = limit_rows(dead, limit, letters)
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},

@@ -30,8 +30,8 @@ class StopSignal:
         os.set_blocking(self._write, False)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """The signals are ours as long as this lasts, but for those that whoever started this process has ignored."""
+    def watch(self) -> Iterator[None]:
+        """Handle the signals as long as this lasts, except those that the parent process has had ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -69,11 +69,11 @@ class StopSignal:
             yield
         finally:
             self._raises = False
-        if self.asked:  # also where somebody has swallowed it
+        if self.asked:  # also where the code inside has swallowed it
             raise Stopped
 
     def ask(self) -> None:
-        """As if one had come, of signals that somebody else watches; also from another thread."""
+        """Act as if a signal had come, for signals that are handled elsewhere; also from another thread."""
         self.asked = True
         os.write(self._write, b"\0")
 

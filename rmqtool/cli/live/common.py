@@ -84,7 +84,7 @@ class Readable:
     Attributes:
         topics: their names.
         queues: of all of them.
-        refused: ordinary topics that cannot be read, of which stderr has been told.
+        refused: ordinary topics that cannot be read, which stderr has named.
         all_topics: every ordinary topic was asked for.
     """
 

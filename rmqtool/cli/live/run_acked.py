@@ -13,8 +13,8 @@ from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
-from rmqtool.cli.serve.running import until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.cli.serve.running import until_stopped
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.consumer.options import From, PushOptions, Sql
@@ -149,7 +149,7 @@ async def _consume(
     exit_idle: float | None,
     rows: _Rows,
 ) -> int:
-    async with until_told() as told, Cluster(options) as cluster:
+    async with until_stopped() as stop, Cluster(options) as cluster:
         puller = Puller(cluster, group)
         readable = await find_readable(cluster, topic)
         if not readable.topics:
@@ -157,18 +157,18 @@ async def _consume(
             note(readable.describe(0))
             return 1
         try:
-            ends = {queue: await tried(partial(puller.end, queue), told, note) for queue in readable.queues}
+            ends = {queue: await try_often(partial(puller.end, queue), stop, note) for queue in readable.queues}
         except (ClientError, RemotingError):
-            if not told.is_set():
+            if not stop.is_set():
                 raise
             rows.close()
             note(readable.describe(0))
-            return 0 if follow else told.exit_code
+            return 0 if follow else stop.exit_code
         async with PushConsumer(cluster, group, dict.fromkeys(readable.topics, wanted), rows.listen, push) as consumer:
             waits: list[asyncio.Task[bool]]
-            waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
+            waits = [asyncio.create_task(_until(event)) for event in (stop, rows.done)]
             if not follow:
-                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, told)))
+                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, stop)))
             if exit_idle is not None:
                 waits.append(asyncio.create_task(rows.until_idle(exit_idle)))
             finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -181,8 +181,8 @@ async def _consume(
             wait.result()
     rows.close()
     note(readable.describe(rows.count))
-    if told.is_set() and not follow and not rows.done.is_set():
-        return told.exit_code
+    if stop.is_set() and not follow and not rows.done.is_set():
+        return stop.exit_code
     return 0 if (rows.count or follow) and not readable.refused else 1
 
 
@@ -192,7 +192,7 @@ async def _until(event: asyncio.Event) -> bool:
 
 
 async def _until_consumed(
-    consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], told: asyncio.Event
+    consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], stop: asyncio.Event
 ) -> bool:
     """Until the group, this process and others, is behind what was there when this process began."""
     await consumer.joined()
@@ -200,23 +200,23 @@ async def _until_consumed(
     while left:
         own = consumer.positions()
         for queue, end in list(left.items()):
-            at = own[queue] if queue in own else await tried(partial(puller.committed, queue), told, note)
+            at = own[queue] if queue in own else await try_often(partial(puller.committed, queue), stop, note)
             if (at or 0) >= end:
                 del left[queue]
         if left and time.monotonic() - asked > _ASK:
             for queue, end in left.items():
-                await _check_end(puller, queue, end, told)
+                await _check_end(puller, queue, end, stop)
             asked = time.monotonic()
         await asyncio.sleep(_LOOK if left else 0)
     return True
 
 
-async def _check_end(puller: Puller, queue: MessageQueue, end: int, told: asyncio.Event) -> None:
+async def _check_end(puller: Puller, queue: MessageQueue, end: int, stop: asyncio.Event) -> None:
     """That a queue has not become shorter, whose end would be waited for without end.
 
     Raises:
         MadeAgain: it has.
     """
-    now = await tried(partial(puller.end, queue), told, note)
+    now = await try_often(partial(puller.end, queue), stop, note)
     if now < end and puller.is_master(queue):
         raise MadeAgain(f"{queue}: ended at offset {end}, and ends at {now} now")

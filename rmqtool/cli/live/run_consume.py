@@ -12,7 +12,7 @@ from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
-from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.serve.running import until_stopped
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.consumer.pull import PullConsumer
@@ -89,8 +89,8 @@ class _Looking:
         self._time = None if named else parse_time(start)
 
     async def write(self, output: str, body: str, limit: int | None) -> int:
-        async with until_told() as told, Cluster(self._options) as cluster:
-            stopped = asyncio.create_task(told.wait())
+        async with until_stopped() as stop, Cluster(self._options) as cluster:
+            stopped = asyncio.create_task(stop.wait())
             writing = asyncio.create_task(self._write(cluster, output, body, limit))
             await asyncio.wait([stopped, writing], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -98,7 +98,7 @@ class _Looking:
                 return writing.result()
             writing.cancel()
             await asyncio.wait([writing])
-            return 0 if self._follow else told.exit_code
+            return 0 if self._follow else stop.exit_code
 
     async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
         puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)

@@ -1,4 +1,4 @@
-"""Halves of transactions whose end a broker has not confirmed: it asks, and is told."""
+"""Halves of transactions whose end a broker has not confirmed: it asks, and gets the answer."""
 
 import threading
 import time
@@ -23,11 +23,11 @@ class Undecided:
         self._open: dict[str, int] = {}
 
     def add(self, message_id: str, line: int) -> None:
-        """One whose end was told and not confirmed."""
+        """Add one whose end was sent and not confirmed."""
         with self._lock:
             self._open[message_id] = line
 
-    def asked(self, message: Received) -> State:
+    def answer(self, message: Received) -> State:
         """How a message ended; of messages of other runs, and of one that is under way, nothing is known."""
         with self._lock:
             return State.UNKNOWN if self._open.pop(message.message_id, None) is None else self.state

@@ -77,8 +77,8 @@ def run_check(
             row = finding.to_dict()
             steps = [_of_store(step, store, broker_conf) for step in finding.steps]
             row["fix"] = _in_words(steps, store)
-            told = [step.to_dict() for step in steps]
-            row["steps"] = dump_json(told) if output == "csv" else told
+            dicts = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(dicts) if output == "csv" else dicts
             yield {name: row[name] for name in FINDING_FIELDS}
 
     if output in PEOPLE:
@@ -125,7 +125,7 @@ def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
 
 
 def _in_words(steps: list[Step], store: str) -> str:
-    """Steps as somebody types them."""
+    """Steps as a person types them."""
     return with_store(sentences(steps), store)
 
 

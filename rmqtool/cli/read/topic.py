@@ -139,7 +139,7 @@ def topic_unused(
 
     warn = Warnings()
     count = write_rows(
-        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused(), spare=("configured",)
+        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).find_unused(), spare=("configured",)
     )
     if not count:
         note("no topic is unused")

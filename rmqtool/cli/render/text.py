@@ -73,7 +73,7 @@ def note(text: str) -> None:
     """One line for people, on stderr; a terminal gets it folded, and in the place of a line of progress."""
     for clear in clearing:
         clear()
-    to_stderr(folded(plain(text), sys.stderr) + "\n")
+    to_stderr(fold(plain(text), sys.stderr) + "\n")
 
 
 def to_stderr(line: str) -> None:
@@ -108,7 +108,7 @@ def columns_of(stream: IO[str]) -> int | None:
         return get_terminal_size((_COLUMNS, 24)).columns
 
 
-def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
+def fold(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
     """A text as lines that a terminal holds, broken between words alone; as it is for everything but a terminal.
 
     A command is copied, so it stays in one line, though the terminal may have to break that.
@@ -163,7 +163,7 @@ def width_of(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def broken(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
+def break_lines(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
     """A text in lines of so many terminal cells, broken at blanks.
 
     Args:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rmqtool.cli.read.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
 from rmqtool.cli.render.output import Column, write_all, write_object, writer
 from rmqtool.cli.render.parts import PARTS
-from rmqtool.cli.render.text import folded, plain
+from rmqtool.cli.render.text import fold, plain
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.words import command_line, commands_in, counted, with_store
 
@@ -160,7 +160,7 @@ def _are(count: int) -> str:
 def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
     """A line, folded between words where lines have a width."""
     columns = out.width if out.width < NO_WIDTH else None
-    out.print(text_of_lines(folded(plain(words), out.file, indent, columns=columns), style))
+    out.print(text_of_lines(fold(plain(words), out.file, indent, columns=columns), style))
 
 
 def _step(out: Console, lead: str, way: str) -> None:

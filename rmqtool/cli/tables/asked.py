@@ -1,4 +1,4 @@
-"""What ``sql`` and ``report`` have in common, whoever answers: the stores, values, and what reading has shown."""
+"""What ``sql`` and ``report`` have in common with either runner: stores, values, and what reading has shown."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta

@@ -85,7 +85,7 @@ def run(
         raise BadValue(f"{topics_of}: has topics with batch queues, which {release} lacks: give --engine {NEWEST}")
     ending, steps = StopSignal(), Steps()
     try:
-        with ending.watched():
+        with ending.watch():
             tally = AppendTally(output, "row")
             with (
                 suppress(_NothingTaken),

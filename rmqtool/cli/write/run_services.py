@@ -43,7 +43,7 @@ def run_loop(
     warn, ending = _Spoken(), StopSignal()
     decide = decider(transactions, ending.fd, lambda: ending.asked)
     end = parse_time(until) if until not in (None, "delivered") and until is not None else None
-    with ending.watched(), _open_store(path, broker_conf, "run") as store:
+    with ending.watch(), _open_store(path, broker_conf, "run") as store:
         loop = RunLoop(store, warn, decide)
         try:
             report = loop.run(
@@ -56,7 +56,7 @@ def run_loop(
         levels = ", ".join(f"level {level}" if level else "the timer" for level in report.stuck)
         note(f"ended with messages that wait: nothing more can be delivered of {levels}")
     if ending.asked:
-        note(f"told to end: what waits still is delivered by the next run ({command_line('delay', 'list', path)})")
+        note(f"stopped: what still waits is delivered by the next run ({command_line('delay', 'list', path)})")
     names = [
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
         *(name for name in ("rolled", "recalled") if getattr(report, name)),
@@ -95,7 +95,7 @@ def run_requeue(
         note(f"{_open(rows)} dead letters of {group} go to {topics}")
 
     def do(_plan: list[Requeued] | None) -> list[Requeued]:
-        with ending.watched(), _open_store(path, broker_conf, "dlq requeue") as store:
+        with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
             return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
 
     rows, done = carry_out(
@@ -109,17 +109,17 @@ def run_requeue(
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
     write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
     if ending.asked:
-        note("told to end before all was done: the next run goes on here")
+        note("stopped before all was done: the next run goes on here")
         return ending.exit_code
     open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
-    return _told(rows, group) or warn.tell() or (1 if open_or_refused else 0)
+    return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)
 
 
 def _open(rows: list[Requeued]) -> int:
     return sum(row.state == "to-do" for row in rows)
 
 
-def _told(rows: list[Requeued], group: str) -> int:
+def _note_counts(rows: list[Requeued], group: str) -> int:
     """Say how many there are of each kind; 1 where there are none."""
     if not rows:
         note(f"no such dead letter of {group}")

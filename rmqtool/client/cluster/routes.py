@@ -63,7 +63,7 @@ class Route:
             for item in queues
             if item.perm & Perm.WRITE and MASTER_ID in brokers.get(item.broker_name, {})
         }
-        written = writes if not data.order_topic_conf else dict(_ordered(data.order_topic_conf))
+        written = writes if not data.order_topic_conf else dict(_parse_order(data.order_topic_conf))
         reads = {item.broker_name: item.read_queue_nums for item in queues if item.perm & Perm.READ}
         return cls(
             topic,
@@ -83,7 +83,7 @@ def _queues(topic: str, counts: Mapping[str, int]) -> Iterator[MessageQueue]:
             yield MessageQueue(topic, broker_name, queue_id)
 
 
-def _ordered(text: str) -> Iterator[tuple[str, int]]:
+def _parse_order(text: str) -> Iterator[tuple[str, int]]:
     """Broker name and number of queues from ``brokerA:4;brokerB:2``."""
     total = 0
     for part in text.split(";"):

@@ -113,7 +113,7 @@ Apply = Callable[[str, Collection[MessageQueue]], Awaitable[bool]]
 
 
 class Rebalancing:
-    """Looks which queues are this client's, at once where it is told that something has changed.
+    """Looks which queues are this client's, at once after a notice that something has changed.
 
     Messages that were popped before a group went over to pulling come again in a retry topic for each topic: that one
     is consumed as well, as long as the group pulls.

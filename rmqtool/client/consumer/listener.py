@@ -134,7 +134,7 @@ class Calls:
         return cls(group, listener, options, ThreadPoolExecutor(options.concurrency, "rmqtool-listener"))
 
     async def call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
-        """What the listener says; whatever goes wrong in it is told in words."""
+        """What the listener says; whatever goes wrong in it is described in words."""
         clock = asyncio.get_running_loop().time
         begin = clock()
         hooks, consumption = self.options.hooks, None

@@ -40,7 +40,7 @@ class Locks:
         """Those of some queues of one broker that are this client's alone now; locks that it has are renewed.
 
         Raises:
-            ClientError, RemotingError: it cannot be told.
+            ClientError, RemotingError: the broker does not answer.
         """
         address = self._address(queues)
         response = await self.cluster.call(address, self._request(RequestCode.LOCK_BATCH_MQ, queues))
@@ -184,10 +184,10 @@ class HeldQueues:
             if process is None or process.dropped:
                 continue
             lost = queue not in granted
-            if not lost and not process.locked(now):
+            if not lost and not process.is_locked(now):
                 lost = await self._others_went_on(process)
             if lost:
-                log.warning("%s: another client has had it meanwhile; begun anew", queue)
+                log.warning("%s: another client has had it meanwhile; started again", queue)
                 process.stop()
                 process.dropped = process.leaving = True
                 self._subscriptions.revoke(queue)

@@ -37,7 +37,7 @@ class Requests:
     """Answers requests that concern a group.
 
     Args:
-        changed: told that members have come or gone.
+        changed: called when members have come or gone.
     """
 
     cluster: Cluster
@@ -78,7 +78,7 @@ class Requests:
     def status(self, _connection: Connection, request: Command) -> Answer:
         """Request 221: where this client is."""
         header = from_fields(a.ConsumerStatus, request.fields)
-        known = self.subscriptions.consumed().items() if header.group == self.group else ()
+        known = self.subscriptions.next_offsets().items() if header.group == self.group else ()
         table = {queue: offset for queue, offset in known if queue.topic == header.topic}
         return _answer(request, body_of(a.ClientOffsets(table)))
 
@@ -98,7 +98,7 @@ class Requests:
                 "consumeMessageBatchMaxSize": str(options.batch),
                 "pullBatchSize": str(options.pull_batch),
             },
-            subscription_set=subscriptions.wanted(),
+            subscription_set=subscriptions.for_heartbeat(),
             mq_table={queue: _queue_state(process) for queue, process in sorted(subscriptions.queues.items())},
             mq_pop_table={
                 queue: a.PopQueueState(
@@ -134,9 +134,9 @@ class Requests:
         topic = record.topic.decode("utf-8", "replace")
         queue = MessageQueue(topic, header.broker_name or "", record.queue_id)
         message = as_sent(Received(queue, record), self.cluster.options.namespace)
-        return self._consumed(request, message)
+        return self._consume(request, message)
 
-    async def _consumed(self, request: Command, message: Received) -> Command:
+    async def _consume(self, request: Command, message: Received) -> Command:
         begin = time.monotonic_ns()
         said = await self.calls.call([message])
         return _answer(

@@ -54,9 +54,11 @@ def batches(
     bodies = [message.body for message in messages]
     same = UNIQ_KEY not in more and _say_the_same(messages)
     if same:
-        all_named, texts = _numbered(messages[0].named(more), unique_ids, separated=separated)
+        all_named, texts = _number(messages[0].all_properties(more), unique_ids, separated=separated)
     else:
-        all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
+        all_named = [
+            message.all_properties(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)
+        ]
     alike = (
         all(bodies)
         and max(map(len, bodies), default=0) <= max_message_size
@@ -73,7 +75,7 @@ def batches(
     items = list(zip([message.flag for message in messages], bodies, texts, strict=True))
     if len(items) * _LEAST + sum(map(len, bodies)) + sum(map(len, texts)) <= limit:
         return [Batch(pairs, items)]
-    return [Batch(pairs[part], items[part]) for part in _parted(items, limit)]
+    return [Batch(pairs[part], items[part]) for part in _split(items, limit)]
 
 
 def _say_the_same(messages: Sequence[Message]) -> bool:
@@ -85,7 +87,7 @@ def _say_the_same(messages: Sequence[Message]) -> bool:
     return len(said) == 1 and not any(message.properties or message.keys for message in messages)
 
 
-def _numbered(
+def _number(
     common: Mapping[str, str], unique_ids: Sequence[str], *, separated: bool
 ) -> tuple[list[dict[str, str]], list[bytes]]:
     """(properties of each message, these as they are sent) where only the unique ids differ."""
@@ -104,7 +106,7 @@ def _are_alike(messages: Sequence[Message], all_named: Sequence[Mapping[str, str
     )
 
 
-def _parted(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
+def _split(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
     """The runs of messages that fill one batch each.
 
     Raises:

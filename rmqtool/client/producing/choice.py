@@ -31,7 +31,7 @@ class QueueChoice:
     Args:
         release: whose client is followed.
         tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
-        detected: somebody finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
+        detected: a detector finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
             did not answer count as unreachable as well, not only those that refused.
         clock: ms since the epoch.
     """
@@ -57,13 +57,13 @@ class QueueChoice:
             chosen = selector.select(last_broker)
         return MessageQueue(chosen.topic, chosen.broker_name, chosen.queue_id)
 
-    def answered(self, broker_name: str, millis: int) -> None:
+    def note_answer(self, broker_name: str, millis: int) -> None:
         """A broker has taken a message within that time; in 5.3 it stays left out as long as it was to be."""
         if self._faults is not None:
             self._faults.update(broker_name, millis, isolation=False)
             self._unreachable.discard(broker_name)
 
-    def failed(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
+    def note_failure(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
         """An attempt has failed after that time.
 
         Args:
@@ -88,7 +88,7 @@ class QueueChoice:
         """For how many ms more a broker is left out."""
         return 0 if self._faults is None else self._faults.left_out(broker_name)
 
-    def reached(self, broker_name: str) -> None:
+    def note_reached(self, broker_name: str) -> None:
         """A broker that was unreachable has answered."""
         self._unreachable.discard(broker_name)
 
@@ -141,8 +141,8 @@ async def _detect(cluster: Cluster, choice: QueueChoice, broker_name: str, topic
         address = cluster.address(broker_name)
         await cluster.ask(address, cluster.request(RequestCode.GET_MAX_OFFSET, header), _DETECT_TIMEOUT)
     except NoRoute:
-        choice.reached(broker_name)  # it is gone: there is nothing to remember
+        choice.note_reached(broker_name)  # it is gone: there is nothing to remember
     except (ClientError, RemotingError):
         return
     else:
-        choice.reached(broker_name)
+        choice.note_reached(broker_name)

@@ -109,4 +109,4 @@ class EndHook:
     """Sees how transactions end (EndTransactionHook)."""
 
     def ended(self, ending: EndTransactionContext) -> None:
-        """The broker is told."""
+        """The end of a transaction goes to the broker."""

@@ -34,7 +34,7 @@ class Message:
     deliver_at: int | None = None
     wait_store_ok: bool = True
 
-    def named(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
+    def all_properties(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
         """All that it says, as properties.
 
         Args:

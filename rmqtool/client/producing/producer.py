@@ -43,7 +43,7 @@ class ProducerOptions(Packing):
         detector: ask brokers that were left out as unreachable every now and then whether they are there again
             (``startDetectorEnable``, of 5.x).
         batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it behind the
-            ids of the messages, and whoever reads them takes it for the id of each.
+            ids of the messages, and readers take it for the id of each.
         hooks: see each attempt, and how transactions end.
     """
 
@@ -161,7 +161,7 @@ class Producer(Member):
         select: Select | None = None,
         timeout: float | None = None,
     ) -> Replied:
-        """Send a message, and wait until whoever consumes it has answered (see :func:`.replying.reply_to`).
+        """Send a message, and wait until its consumer has answered (see :func:`.replying.reply_to`).
 
         Args:
             timeout: seconds for both.
@@ -174,7 +174,7 @@ class Producer(Member):
         limit = self.options.timeout if timeout is None else timeout
         clock = asyncio.get_running_loop().time
         end = clock() + limit
-        replies = self.cluster.shared(Replies)
+        replies = self.cluster.share(Replies)
         asked, answer = replies.asking(message, limit)
         try:
             outgoing = self._outgoing(asked)
@@ -189,7 +189,7 @@ class Producer(Member):
             except TimeoutError:
                 raise NoReply(f"{message.topic}: no answer within {limit:g} s", sent) from None
         finally:
-            replies.done(asked)
+            replies.forget(asked)
 
     async def send_batch(
         self,
@@ -244,7 +244,7 @@ class Producer(Member):
         outgoing = self._outgoing(message)
         try:
             route = await self._route(outgoing.topic)
-            chosen = queue or self._chosen(route, select, None)
+            chosen = queue or self._choose(route, select, None)
             address = self.cluster.address(chosen.broker_name)
             sending = self._hooks.before(outgoing, chosen, address)
             await self.cluster.oneway(address, self._packer.request(outgoing, chosen))
@@ -291,14 +291,14 @@ class Producer(Member):
         topic = without_namespace(self._namespace, queues[0].topic)
         return tuple(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues)
 
-    def _chosen(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
+    def _choose(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
         if select is not None:
             return select(self._known_as(route.writable))
         return self._known_as([self._choice.queue(route, last_broker)])[0]
 
     def _outgoing(self, message: Message) -> Outgoing:
         """A message as it is sent, with an id, and with the names that brokers know."""
-        named = message.named(self._instance, self.cluster.unique_id())
+        named = message.all_properties(self._instance, self.cluster.unique_id())
         check_message(message.topic, message.body, self.options.max_message_size)
         build(named, trailing_separator=self._packer.separated)  # which may refuse them
         return self._packer.single(message, self._topic_at_brokers(message, named), named)
@@ -322,7 +322,7 @@ class Producer(Member):
             begin = clock()
             try:
                 route = await self._route(topic)
-                chosen = queue or self._chosen(route, select, last)
+                chosen = queue or self._choose(route, select, last)
             except (ClientError, RemotingError) as err:
                 error = err
                 break
@@ -333,16 +333,16 @@ class Producer(Member):
                 results = await self._attempt(outgoing, chosen, end - begin)
             except BrokerError as err:
                 error = err
-                self._choice.failed(last, _millis(begin, clock()), refused=True)
+                self._choice.note_failure(last, _millis(begin, clock()), refused=True)
                 if err.code not in self._retry_codes:
                     break
             except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
                 error = err
                 if isinstance(err, RemotingError) and not isinstance(err, NotReached):
                     maybe_in.append(chosen)
-                self._choice.failed(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
+                self._choice.note_failure(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
-                self._choice.answered(last, _millis(begin, clock()))
+                self._choice.note_answer(last, _millis(begin, clock()))
                 maybe_in += [one.queue for one in stored[:1]]
                 stored = results
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:

@@ -187,9 +187,9 @@ class Broker:
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
         return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
-    def ended(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection has ended."""
-        self._consuming.ended(connection)
+        self._consuming.end_connection(connection)
 
     def _look_at_delayed(self, topic: str, _queue_id: int) -> None:
         if topic == SCHEDULE and self._services is not None:
@@ -239,7 +239,9 @@ class Broker:
         except Exception as found:
             err = found
             if isinstance(found, Disturbed) and self._services is not None:
-                err = self.context.store.live.disturbed(found)  # a table was to be written, and the log says the rest
+                err = self.context.store.live.stop_disturbed(
+                    found
+                )  # a table was to be written, and the log says the rest
             self.context.log.error(f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
             if isinstance(err, Disturbed) or (self._services is not None and self.context.store.live.broken):
                 self.failure = self.failure or err

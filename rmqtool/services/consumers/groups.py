@@ -147,7 +147,7 @@ class ConsumerGroups:
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
-        for group, topic, queue_ids in self._subscribed():
+        for group, topic, queue_ids in self._subscriptions():
             config = self.topics.topics.get(topic) if self.topics is not None else None
             reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
@@ -160,7 +160,7 @@ class ConsumerGroups:
     def _pairs(self) -> set[tuple[str, str]]:
         return {(topic, group) for topic, group, _queue_id in self.offsets}
 
-    def _subscribed(self) -> Iterator[tuple[str, str, list[int]]]:
+    def _subscriptions(self) -> Iterator[tuple[str, str, list[int]]]:
         """(group, topic, queues with an offset)."""
         found: dict[tuple[str, str], list[int]] = {}
         for topic, group, queue_id in self.offsets:

@@ -114,7 +114,7 @@ class Delivery:
             if message.properties.get(REAL_TOPIC) == HALF:
                 done.discarded += 1
                 self.warn(f"{SCHEDULE} queue {level - 1}: a half message was delayed: dropped, as a broker does it")
-            elif reason := self._refused(message):
+            elif reason := self._try_delivery(message):
                 done.stuck.append(level)
                 self.warn(
                     f"{SCHEDULE} queue {level - 1}: the message at queue offset {following - 1} cannot be delivered "
@@ -128,7 +128,7 @@ class Delivery:
         done.skipped += due.stop - following
         self.state.set_delay_offset(level, due.stop)
 
-    def _refused(self, message: QueueMessage) -> str:
+    def _try_delivery(self, message: QueueMessage) -> str:
         """Put a message where it belongs; else why not."""
         topic, queue_id = message.properties.get(REAL_TOPIC), java_int(message.properties.get(REAL_QID, ""))
         if topic is None or queue_id is None:

@@ -166,7 +166,7 @@ def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
 
 
 def within(messages: int) -> tuple[Limit, Limit]:
-    """The limits of an answer to somebody who wants no more than so many, for what is in memory and what is on disk."""
+    """The limits of an answer of at most so many messages, for what is in memory and what is on disk."""
     return Limit(IN_MEMORY.bytes, min(IN_MEMORY.messages, messages)), Limit(
         ON_DISK.bytes, min(ON_DISK.messages, messages)
     )

@@ -119,7 +119,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         if file.size != log.file_size:
             problems.append(f"{file.path}: {file.size} bytes long, not {log.file_size}")
     problems += [f"{path}: does not belong in a commit-log directory" for path in log.segments.foreign]
-    files, tiered = _files(layout, log, problems), _tiered(layout)
+    files, tiered = _files(layout, log, problems), _tiered_queues(layout)
     problems += (layout.passed or {}).values()
     return StoreInfo(
         store=layout.root,
@@ -191,7 +191,7 @@ def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[s
     return found
 
 
-def _tiered(layout: StoreLayout) -> list[TieredQueueInfo]:
+def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
     try:
         metadata = read_config(layout, METADATA)
     except (CorruptFile, UnreadableStore):

@@ -113,7 +113,7 @@ class KeyReader:
     """Log and index kept open for many look-ups.
 
     Args:
-        warn: told what keeps the answers from being whole, one line each.
+        warn: called with what keeps the answers from being whole, one line each.
     """
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
@@ -136,7 +136,7 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
     """Messages of a topic with a key, in log order.
 
     Args:
-        warn: told what keeps the answer from being whole, one line each.
+        warn: called with what keeps the answer from being whole, one line each.
     """
     reader = KeyReader(layout, warn)
     found = reader.query(topic, key, search)

@@ -102,8 +102,8 @@ class BrokerFile(OffsetFile):
                 offsets.setdefault(key, {})[queue_id] = offset
         known = self._table.offsets
         ordered = {
-            key: placed(offsets[key], known.get(key, {}), int, _QUEUES_TABLE)
-            for key in placed(offsets, known, java_hash, _GROUPS_TABLE)
+            key: place_keys(offsets[key], known.get(key, {}), int, _QUEUES_TABLE)
+            for key in place_keys(offsets, known, java_hash, _GROUPS_TABLE)
         }
         if isinstance(self._table, LmqConsumerOffsets):
             return replace(self._table, offsets=ordered, lmq_offsets=light or {}).build(self._form)
@@ -163,7 +163,7 @@ def _form_of(layout: StoreLayout, data: bytes | None) -> Version:
     return release_of(layout).version
 
 
-def placed(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
+def place_keys(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
     """``keys`` in the order of ``known``, each new one where Java's map puts it."""
     order = JavaOrder((key for key in known if key in keys), hash_of, slots)
     for key in keys:

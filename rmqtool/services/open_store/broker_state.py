@@ -194,7 +194,7 @@ class BrokerState:
         try:
             self._save(TOPICS, later)
         except BaseException:
-            for name, config in known.items():  # what the file could not be told of takes no messages
+            for name, config in known.items():  # topics that could not be written to the file take no messages
                 _put(self._topics.topics, name, config)
             self._topics = before
             raise

@@ -1,4 +1,4 @@
-"""A store that somebody else is writing, for those who read it: nothing of it is locked or changed.
+"""A store that another process is writing, for readers: nothing of it is locked or changed.
 
 A broker writes its files through mappings, so what it has stored is in the page cache, and seen by everybody, at once.
 Of a queue only entries count that were there the same at two looks, one after the other, and lead to a message.

@@ -97,7 +97,7 @@ class Reading:
         self._keys: tuple[int, KeyReader] | None = None
 
     def refresh(self) -> None:
-        """Look again at what lies on the disk: somebody else may have written or removed files."""
+        """Look again at what lies on the disk: another process may have written or removed files."""
         self._queues.clear()
         self._batches.clear()
         self._at_once.forget()

@@ -185,11 +185,11 @@ class MessagesInFlight:
                 record.attempt_id,
             )  # fmt: skip
             _keep(found, (record.topic, record.group, record.queue_id), record.queue_offset, handed)
-        for place, offset, handed in self._ordered():
+        for place, offset, handed in self._ordered_places():
             _keep(found, place, offset, handed)
         return found
 
-    def _ordered(self) -> Iterator[tuple[Place, int, Handed]]:
+    def _ordered_places(self) -> Iterator[tuple[Place, int, Handed]]:
         file = look_at_config(self.log.layout, "consumerOrderInfo.json", self.warn)
         for name, queues in file.table.items() if isinstance(file, ConsumerOrderInfos) else ():
             topic, _at, group = name.partition("@")

@@ -1,4 +1,4 @@
-"""Hand out messages for a time: which of them, from where on, and what is noted of it before they are told.
+"""Hand out messages for a time: which of them, from where on, and what is noted of it before clients get them.
 
 A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them where it is killed; here each
 is stored before it is answered. A group's offset goes behind what was handed out as soon as the checkpoint is stored.
@@ -13,7 +13,7 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.layouts import derived
-from formats.message.build import changed
+from formats.message.build import rebuild
 from formats.message.properties import build, parse
 from formats.message.read import Record, read
 from formats.topics import RETRY_PREFIX
@@ -94,7 +94,7 @@ class Popping:
         records: stores checkpoints.
         broker_name: for handles.
         resets: offsets that groups were set to, by topic, group and queue id; taken out when they are used.
-        failed: told why a checkpoint could not be stored; its messages are not handed out then.
+        failed: called with the reason why a checkpoint could not be stored; its messages are not handed out then.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Popping:
     def _from_queue(self, request: Request, topic: str, queue_id: int, popped: PopResult) -> None:
         reading, group = self._reading, request.group
         offset = self._offset(topic, group, queue_id, request.start)
-        if request.ordered and self._orders.blocked(topic, group, queue_id, request.attempt, request.invisible_time):
+        if request.ordered and self._orders.is_blocked(topic, group, queue_id, request.attempt, request.invisible_time):
             return
         room = request.most - popped.count
         if room <= 0:
@@ -210,9 +210,9 @@ class Popping:
         if topic == request.topic or self.settings.actual_topic:
             popped.messages += result.messages
         else:
-            popped.messages += (self._renamed(data, request, offset, popped) for data in result.messages)
+            popped.messages += (self._rename(data, request, offset, popped) for data in result.messages)
 
-    def _renamed(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
+    def _rename(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
         """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):
@@ -231,7 +231,7 @@ class Popping:
         properties.setdefault(POP_CK, handle.text)
         name = request.topic.encode("utf-8", "surrogateescape")
         try:
-            return changed(record, topic=name, properties=build(properties))
+            return rebuild(record, topic=name, properties=build(properties))
         except FormatError:
             return data  # its properties have no room for the handle: the client makes it of the lists
 
@@ -267,7 +267,7 @@ class Popping:
         """Whether a pop would have something to look at."""
         return any(
             self._reading.max_offset(name, queue) > self._known_offset(name, group, queue)
-            and not (ordered and self._orders.blocked(name, group, queue, attempt, 0))
+            and not (ordered and self._orders.is_blocked(name, group, queue, attempt, 0))
             for name, queue in self._queues(topic, group, queue_id, ordered=ordered)
         )
 

@@ -78,8 +78,8 @@ class Reviving:
         records: stores checkpoints of what cannot be brought back now.
         broker_name: of acks that name none.
         in_time: whether the timer has put all into the revive topic that is due.
-        topic_made: told of a retry topic that was not there.
-        arrived: told of a queue that has a message more.
+        topic_made: called with a retry topic that was not there.
+        arrived: called with a queue that has a message more.
     """
 
     def __init__(

@@ -25,9 +25,9 @@ class PopBroker:
 
     Attributes:
         address: HOST:PORT.
-        arrived: told of a queue that has a message more.
-        freed: told of a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
-        topic_made: told of a topic that was not there.
+        arrived: called with a queue that has a message more.
+        freed: called with a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
+        topic_made: called with a topic that was not there.
         in_time: whether the timer has delivered all that is due.
     """
 
@@ -97,7 +97,7 @@ class PopService:
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
-        for place in self.orders.freed():
+        for place in self.orders.take_freed():
             self._broker.freed(*place)
         if self.settings.timer:
             self.reviving.step(stop)

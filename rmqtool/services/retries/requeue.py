@@ -1,6 +1,6 @@
 """Give dead letters back: to the group's retry topic, or to the topic that they came from.
 
-What is given back is told apart by the property ``REQUEUED_FROM``, the offset id of the dead letter, in either of both
+What is given back is recognised by the property ``REQUEUED_FROM``, the offset id of the dead letter, in either of both
 topics: a run that was killed goes on where it was, and none is given back twice, nor to both. The dead letter itself
 stays where it is.
 """
@@ -124,7 +124,7 @@ class Requeue:
         return self._before[topic]
 
     def _queue_id(self, topic: str, origin_id: str | None) -> int:
-        """The queue that the message was in at first; 0 where that cannot be told, and for a retry topic."""
+        """The queue that the message was in at first; 0 where that is not known, and for a retry topic."""
         if self.target == "retry" or origin_id is None:
             return 0
         try:

@@ -1,6 +1,6 @@
 """Retries and dead letters: what consumer groups gave back, and what became of it.
 
-A failed message is stored anew for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
+A failed message is stored again for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
 its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
 ``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
 before it comes to the dead letters.
@@ -91,7 +91,7 @@ class Retries:
 
     def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
         """What each group has got, or will get, again: group by group, first what was delivered."""
-        scheduled, targets = self._scheduled()
+        scheduled, targets = self._find_scheduled()
         for group in groups or self._groups(RETRY_PREFIX, targets):
             given_back = self._given_back(group, scheduled)
             for retry_topic, origin in self._retry_topics(group):
@@ -133,7 +133,7 @@ class Retries:
         """The retry topics of a group, those of POP last."""
         return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
 
-    def _scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
+    def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
         """(target, level) to queue offset of every retry and dead letter in the schedule topic; and the targets.
 
         Args:
@@ -178,7 +178,7 @@ class Retries:
 
     def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
         """Every dead letter with its message, group by group in the order in which they died, then those to come."""
-        scheduled, targets = self._scheduled(pending=True)
+        scheduled, targets = self._find_scheduled(pending=True)
         for group in groups or self._groups(DLQ_PREFIX, targets):
             times, topic = Pairs(), DLQ_PREFIX + group
             for retry_topic, _origin in self._retry_topics(group):
@@ -206,7 +206,7 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
 
 
 def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
-    """What is told of every copy.
+    """What is listed of every copy.
 
     Args:
         origin: the topic that it came from, where the message itself does not say.

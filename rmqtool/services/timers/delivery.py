@@ -33,7 +33,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.live import LiveTimer
 from rmqtool.store.queues.timer.messages import TimerMessage, recalls_by_topic, records_at
 
-LEVEL = 0  # as which the timer is told of among the delay levels
+LEVEL = 0  # of the timer among the delay levels
 _METRICS = "timermetrics"
 _NEVER = 2**63 - 1  # when the wheel took up a message that was due already
 
@@ -54,7 +54,7 @@ class TimerService:
     """The timer of a store that is open for writing. Its files are made when the first message comes.
 
     Args:
-        warn: told of what cannot be delivered.
+        warn: called with what cannot be delivered.
 
     Attributes:
         stuck: whether it stands before a message that a broker cannot take up either.
@@ -127,7 +127,7 @@ class TimerService:
             Refused: the timer's files are damaged.
         """
         done = Delivered() if done is None else done
-        opened = self._opened(now)
+        opened = self._open_timer(now)
         if opened is None:
             return done
         now += self._ahead
@@ -147,7 +147,7 @@ class TimerService:
             done.stuck.append(LEVEL)
         return done
 
-    def _opened(self, now: int) -> LiveTimer | None:
+    def _open_timer(self, now: int) -> LiveTimer | None:
         """The files, as soon as there are any, or a message for them."""
         if self._timer is None:
             if self._seen == self.store.live.end:
@@ -226,7 +226,7 @@ class TimerService:
             opened.changed = True
             after_each()
         assert self._begun is not None
-        opened.passed(self._begun)
+        opened.note_passed(self._begun)
         self._begun = None
         return True
 
@@ -241,7 +241,7 @@ class TimerService:
             properties[timer.ROLL_TIMES] = str((times or 0) + 1)
             topic, queue_id = timer.TOPIC, timer.QUEUE_ID
         elif message.mark is not None:
-            self._counted(waiting, taken)
+            self._count_down(waiting, taken)
             return  # it has come too late
         elif (named := self._named_time(message)) is not None and named > now + _JITTER * self.precision:
             properties[timer.OUT_MS] = str((named + self._ahead) // self.precision * self.precision)
@@ -251,7 +251,7 @@ class TimerService:
             reason = f"its {REAL_TOPIC} is {timer.TOPIC}: it would come back for ever"
         if reason is None:
             reason = self.store.append(copy_of(message.record, topic, queue_id, properties)).reason
-        self._counted(waiting, taken)
+        self._count_down(waiting, taken)
         if reason:
             done.discarded += 1
             self.warn(
@@ -275,7 +275,7 @@ class TimerService:
             return None
         return java_int(properties.get(timer.DELIVER_MS, ""), 64)
 
-    def _counted(self, properties: dict[str, str], taken: int) -> None:
+    def _count_down(self, properties: dict[str, str], taken: int) -> None:
         """A message waits no more."""
         assert self._counts is not None
         self._counts.add(properties, -1, taken)
@@ -348,7 +348,7 @@ class TimerService:
     def _reckoned_again(self, message: TimerMessage, out: int, opened: LiveTimer) -> int | None:
         """When the wheel is to let go of a message whose time was reckoned by another clock; None for others.
 
-        It is stored anew with that time, as a message that is moved on is.
+        It is stored again with that time, as a message that is moved on is.
         """
         clock, stored = self.store.live.clock(), message.record.store_timestamp
         jitter = _JITTER * self.precision

@@ -113,31 +113,31 @@ class PlainTimers:
         for values in zip(*cells, strict=True):
             yield DelayedMessage(**common, **dict(zip(names, values, strict=True)))
 
-    def taken(self, rows: "slice | Array") -> "PlainTimers":
+    def take(self, rows: "slice | Array") -> "PlainTimers":
         """Some of them, or all in another order."""
-        return _made({name: _taken(getattr(self, name), rows) for name in _COLUMNS})
+        return _make({name: _take(getattr(self, name), rows) for name in _COLUMNS})
 
 
 _COLUMNS = tuple(field.name for field in fields(PlainTimers))
 _TEXTS = ("topic", "unique", "keys")
 
 
-def _made(columns: dict[str, Any]) -> PlainTimers:
+def _make(columns: dict[str, Any]) -> PlainTimers:
     return PlainTimers(**columns)
 
 
-def _taken(column: "Array | PlainTexts", rows: "slice | Array") -> Any:
+def _take(column: "Array | PlainTexts", rows: "slice | Array") -> Any:
     if not isinstance(column, PlainTexts):
         return column[rows]
     places = Texts(cells_address(column.data, np.uint8) + column.ends[:-1].astype(np.int64), _lengths(column))
-    return _gathered(Texts(places.address[rows], places.length[rows]), listed=column.listed)
+    return _gather(Texts(places.address[rows], places.length[rows]), listed=column.listed)
 
 
 def _lengths(column: PlainTexts) -> "Array":
     return np.where(column.missing, -1, np.diff(column.ends)).astype(np.int64)
 
 
-def _gathered(texts: Texts, *, listed: bool = False) -> PlainTexts:
+def _gather(texts: Texts, *, listed: bool = False) -> PlainTexts:
     missing = texts.length < 0
     data = np.empty(int(np.maximum(texts.length, 0).sum()), np.uint8)
     ends = np.zeros(len(missing) + 1, np.int32)
@@ -154,16 +154,16 @@ def plain_timers(log: CommitLog, found: Waiting, chosen: "Array") -> PlainTimers
     parts = [_of_file(heads, found) for heads in plain_heads(log, found.units, chosen)]
     if len(parts) == 1:
         return parts[0]
-    joined = _joined(parts)
-    return joined.taken(np.argsort(joined.numbers))
+    joined = _join(parts)
+    return joined.take(np.argsort(joined.numbers))
 
 
-def _joined(parts: list[PlainTimers]) -> PlainTimers:
+def _join(parts: list[PlainTimers]) -> PlainTimers:
     columns: dict[str, Any] = {}
     for name in _COLUMNS:
         cells = [getattr(part, name) for part in parts]
         columns[name] = _end_to_end(cells, listed=name == "keys") if name in _TEXTS else np.concatenate([_NONE, *cells])
-    return _made(columns)
+    return _make(columns)
 
 
 def _end_to_end(parts: list[PlainTexts], *, listed: bool) -> PlainTexts:
@@ -183,9 +183,9 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
     items = parser.items()
 
     def named(name: str) -> Texts:
-        return _named(heads.data, begin, items.names, items.values.texts, name.encode())
+        return _values_of(heads.data, begin, items.names, items.values.texts, name.encode())
 
-    topic, unique, keys = (_gathered(texts) for texts in (named(REAL_TOPIC), items.unique, items.keys))
+    topic, unique, keys = (_gather(texts) for texts in (named(REAL_TOPIC), items.unique, items.keys))
     deliver, is_time = _numbers_of(heads.data, begin, named(timer.OUT_MS))
     queue_id, is_queue = _numbers_of(heads.data, begin, named(REAL_QID))
     plain &= is_time & is_queue & (named(timer.DELETE_KEY).length < 0)
@@ -194,7 +194,7 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
     plain &= (_lengths(topic) > 0) & (_lengths(unique) > 0)
 
     def text(texts: PlainTexts) -> PlainTexts:
-        return texts if plain.all() else _taken(texts, plain)
+        return texts if plain.all() else _take(texts, plain)
 
     def of_head(name: str) -> "Array":
         return heads.heads[name][plain].astype(np.int64)
@@ -214,7 +214,7 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
     )
 
 
-def _named(data: "Array", begin: int, names: Lists, values: Texts, name: bytes) -> Texts:
+def _values_of(data: "Array", begin: int, names: Lists, values: Texts, name: bytes) -> Texts:
     """The value of a property in each row; a length of -1 where a row has none."""
     rows = len(names.bounds) - 1
     items = np.flatnonzero(names.texts.length == len(name))

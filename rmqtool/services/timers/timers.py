@@ -55,18 +55,18 @@ class _Some(NamedTuple):
     others: list[tuple[int, DelayedMessage]]
     lost: int
 
-    def merged(self, *, due_only: bool) -> Iterator[DelayedMessage | PlainTimers]:
+    def merge(self, *, due_only: bool) -> Iterator[DelayedMessage | PlainTimers]:
         """Plain messages and others in the order of their units."""
         done = 0
         for number, row in self.others:
             if row.due or not due_only:
                 before = int(np.searchsorted(self.many.numbers, number))
                 if done < before:
-                    yield self.many.taken(slice(done, before))
+                    yield self.many.take(slice(done, before))
                     done = before
                 yield row
         if done < len(self.many):
-            yield self.many.taken(slice(done, None)) if done else self.many
+            yield self.many.take(slice(done, None)) if done else self.many
 
 
 def open_timers(log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> "Timers":
@@ -186,7 +186,7 @@ class Timers:
         lost = 0
         for some in self._read(chosen, plain):
             lost += some.lost
-            yield from some.merged(due_only=due_only)
+            yield from some.merge(due_only=due_only)
         self._warn_of_lost(lost)
         for message in not_in_the_wheel(self.log, self.queue, self.files, found):
             row = self._row(message)

@@ -66,7 +66,7 @@ class _Offsets(NamedTuple):
     state: BrokerState
     queue_id: int
 
-    def known(self, topic: str, lowest: int) -> int:
+    def start_of(self, topic: str, lowest: int) -> int:
         """Where the round before has ended; without one, the lowest offset."""
         offset = self.state.offset(topic, CHECK_GROUP, self.queue_id)
         return lowest if offset is None else offset
@@ -178,8 +178,8 @@ class Round:
         self._log = log = CommitLog(self._store.layout)
         release = self._store.live.release
         half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
-        self._first = self._offsets.known(HALF, half.min_offset(log.min_offset) if half is not None else 0)
-        first_op = self._offsets.known(OP, op.min_offset(log.min_offset) if op is not None else 0)
+        self._first = self._offsets.start_of(HALF, half.min_offset(log.min_offset) if half is not None else 0)
+        first_op = self._offsets.start_of(OP, op.min_offset(log.min_offset) if op is not None else 0)
         self._ops = _Ops(log, op, release, self._offsets, first_op, self._first)
         self._half = _Half(log, half, release) if half is not None and self._first >= 0 and first_op >= 0 else None
 
@@ -212,7 +212,7 @@ class Round:
         if at != self._first:
             self._offsets.keep(HALF, at)
         self._ops.keep_offset()
-        self._service.copies(self._queue_id).passed(at)
+        self._service.copies(self._queue_id).note_passed(at)
         return stopped
 
     def _one(self, message: QueueMessage, start: int, decide: Decide) -> bool:
@@ -224,27 +224,27 @@ class Round:
         if not too_many:
             properties[CHECK_TIMES] = str(checks + 1)
         if too_many or self._now() - record.born_timestamp > rules.reserved:
-            return self._settled(message) or self._give_up(message)
+            return self._is_settled(message) or self._give_up(message)
         if record.store_timestamp >= start:
             return False
         age, immunity = self._now() - record.born_timestamp, rules.timeout
         if IMMUNITY in properties:
             immunity = self._service.immunity(properties[IMMUNITY])
-            if age < immunity and (self._settled(message) or self._immune(message)):
+            if age < immunity and (self._is_settled(message) or self._immune(message)):
                 return True
         elif 0 <= age < immunity:
             return False
         while True:
             born = self._ops.last_born
             if (born is None and age > immunity) or (born is not None and born - start > rules.timeout) or age <= -1:
-                return self._settled(message) or self._ask(message, decide)
+                return self._is_settled(message) or self._ask(message, decide)
             if not self._ops.read() and age <= immunity:
                 return False
             if message.entry.queue_offset in self._ops.ended:
                 self._ops.leave(message.entry.queue_offset)
                 return True
 
-    def _settled(self, message: QueueMessage) -> bool:
+    def _is_settled(self, message: QueueMessage) -> bool:
         """Whether there is nothing to do for a half message: it is an older copy, or its transaction has ended."""
         copies = self._service.copies(self._queue_id)
         if copies.newer(message) is not None or copies.has_ended(message):
@@ -256,7 +256,7 @@ class Round:
 
     def _give_up(self, message: QueueMessage) -> bool:
         self._service.state.ensure_topic(GIVEN_UP)
-        if self._stored(copy_of(message.record, GIVEN_UP, 0, message.properties, was_stored=True), message) is None:
+        if self._store_copy(copy_of(message.record, GIVEN_UP, 0, message.properties, was_stored=True), message) is None:
             return False
         self._done.givenUp += 1
         return True
@@ -269,14 +269,14 @@ class Round:
         if first in self._ops.ended:
             self._ops.leave(first)
             return True
-        copy = self._stored(self._renewed(message), message)
+        copy = self._store_copy(self._renew(message), message)
         if copy is None:
             return False
-        self._service.copies(self._queue_id).renewed(message, copy)
+        self._service.copies(self._queue_id).note_renewed(message, copy)
         self._done.immune += 1
         return True
 
-    def _renewed(self, message: QueueMessage) -> Message:
+    def _renew(self, message: QueueMessage) -> Message:
         return copy_of(
             message.record,
             HALF,
@@ -287,7 +287,7 @@ class Round:
             was_stored=True,
         )
 
-    def _stored(self, copy: Message, message: QueueMessage) -> PutResult | None:
+    def _store_copy(self, copy: Message, message: QueueMessage) -> PutResult | None:
         result = self._store.append(copy)
         if not result.ok:
             self._service.warn(
@@ -301,10 +301,10 @@ class Round:
         begin = getattr(decide, "begin", None)
         if begin is not None:
             begin()
-        result = self._stored(self._renewed(message), message)
+        result = self._store_copy(self._renew(message), message)
         if result is None:
             return False
-        self._service.copies(self._queue_id).renewed(message, result)
+        self._service.copies(self._queue_id).note_renewed(message, result)
         record = message.record._replace(
             queue_offset=result.queue_offset, physical_offset=result.physical_offset,
             store_timestamp=result.store_timestamp, total_size=result.size, flag=0, reconsume_times=0,

@@ -60,7 +60,8 @@ class Copies:
     after the check has passed them.
 
     Args:
-        log, queues: as they are when this is made; what comes later is told by :meth:`renewed` and :meth:`ended`.
+        log, queues: as they are when this is made; what comes later goes to :meth:`note_renewed` and
+            :meth:`note_ended`.
     """
 
     def __init__(self, log: CommitLog, queues: TopicQueues, state: BrokerState, queue_id: int) -> None:
@@ -116,17 +117,17 @@ class Copies:
         """Whether another process may have begun to end this half message."""
         return message.entry.queue_offset < self._first_new
 
-    def renewed(self, message: QueueMessage, copy: PutResult) -> None:
+    def note_renewed(self, message: QueueMessage, copy: PutResult) -> None:
         """A copy of a half message was stored."""
         if (key := identity(message)) is not None:
             self._newest[key] = CopyPlace(copy.queue_offset, copy.physical_offset, again=True)
 
-    def ended(self, message: QueueMessage) -> None:
+    def note_ended(self, message: QueueMessage) -> None:
         """A half message was committed or rolled back."""
         if (key := identity(message)) is not None:
             self._ended[key] = _place(message)
 
-    def passed(self, queue_offset: int) -> None:
+    def note_passed(self, queue_offset: int) -> None:
         """A round is over, and the next begins at an offset: what was passed in the round before can be forgotten."""
         for known in (self._newest, self._ended):
             for key in [key for key, at in known.items() if at.queue_offset < self._passed]:

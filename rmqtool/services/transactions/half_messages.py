@@ -138,15 +138,15 @@ class Transactions:
         for message in messages_of(self.log, queue, self.warn):
             if is_copy(message.properties):
                 copies.add(_identity(message), message.entry.queue_offset)
-        told: set[int] = set()  # of the checked ones; the others come once
+        yielded: set[int] = set()  # of the checked ones; the others come once
         for message in messages_of(self.log, queue, lambda _text: None):
             identity = _identity(message)
-            if identity in told and is_copy(message.properties):
+            if identity in yielded and is_copy(message.properties):
                 continue
             # of half messages that were sent twice with one id the first has the copies
-            again = copies.get(identity) if identity not in told else []
+            again = copies.get(identity) if identity not in yielded else []
             if again:
-                told.add(identity)
+                yielded.add(identity)
             chain = [message] + [
                 copy
                 for offset in again

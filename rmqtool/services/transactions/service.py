@@ -61,7 +61,7 @@ class TransactionService:
     # -- by the producer ----------------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, producer_group: str) -> PutResult:
-        """Store a half message; its place in the half queue is what :meth:`end` must be told."""
+        """Store a half message; its place in the half queue is an argument of :meth:`end`."""
         named = message.property_map()
         level = java_int(named.get(DELAY, "0"))
         if level is None or level > 0:
@@ -151,7 +151,7 @@ class TransactionService:
             Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
                     born_host=host, store_host=host)
         )  # fmt: skip
-        self.copies(half.record.queue_id).ended(half)
+        self.copies(half.record.queue_id).note_ended(half)
 
     def _put(self, message: Message) -> PutResult:
         result = self.store.append(message)

@@ -1,4 +1,4 @@
-"""Make wheel, timer log and checkpoint of the timer of 5.x anew from the messages of its topic.
+"""Rebuild wheel, timer log and checkpoint of the timer of 5.x from the messages of its topic.
 
 The log of messages tells everything but two things: how far the wheel had turned, and how far the queue was taken.
 These ``config/timercheck`` says. Without it, nothing proves which messages were delivered: the timer's files are

@@ -161,7 +161,7 @@ class Change:
             Refused: a file is not as it was when this change was planned; nothing was changed.
             Interrupted: a signal came while it was applied.
         """
-        check_alone(self.root)  # says who came; what has changed by that is told by the next line
+        check_alone(self.root)  # says who came; the next line says what that has changed
         self._fix()
         folders = files.folders_from(self.inside("after"))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
@@ -191,7 +191,9 @@ class Change:
 
     def _fix(self) -> None:
         """Write down what each action finds, and save what no later moment could save."""
-        if self._snapshot is not None and (changed := self._snapshot.changed(action.path for action in self.actions)):
+        if self._snapshot is not None and (
+            changed := self._snapshot.find_changed(action.path for action in self.actions)
+        ):
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise Refused(
                 f"{changed[0]}{more}: has changed while this was planned, as by a broker that starts: nothing was "
@@ -277,7 +279,7 @@ class Change:
 
         Raises:
             UnreadableStore: instead of an OSError.
-            Refused: somebody else changes the store meanwhile.
+            Refused: another process changes the store meanwhile.
             Disturbed: as it was, and that something is left.
         """
         try:

@@ -1,4 +1,4 @@
-"""The run of a store that is half done: found, told, finished, or given up."""
+"""The run of a store that is half done: found, described, finished, or given up."""
 
 import os
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import MARKER, Places
-from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
+from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.survey import How
 from rmqtool.store.disk.files import rename
@@ -45,7 +45,7 @@ class PendingRun:
         if self.problem is not None:
             return self.problem
         what = "an undo" if self.undoing else "a change"
-        more = f", and cannot be finished: {shortened(self.differences)}" if self.differences else ""
+        more = f", and cannot be finished: {shorten(self.differences)}" if self.differences else ""
         return f"{what} was interrupted{more}"
 
     def action(self) -> str:
@@ -66,7 +66,7 @@ def way_on(root: str) -> str:
     """What to do about a run that cannot be finished."""
     return (
         f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
-        "backup too; recover then plans anew"
+        "backup too; recover then makes a new plan"
     )
 
 
@@ -79,7 +79,7 @@ def find(places: Places, home: str | None = None) -> Run | None:
     """
     known = runs(places, home)
     if (marker := read_marker(places)) is not None:
-        run = marked(marker, places, home, known)
+        run = find_marked(marker, places, home, known)
         if run.state in ("committed", UNDOING):
             return run
         # the marker goes before a manifest says that it is through, so this was another copy of the store; a run that
@@ -161,7 +161,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     if differences := _hindrances(change, undoing=False):
         raise Refused(
             f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
-            f"{shortened(differences)}. Nothing was changed. {way_on(places.root)}"
+            f"{shorten(differences)}. Nothing was changed. {way_on(places.root)}"
         )
     if signals is not None:
         signals.defer()
@@ -172,7 +172,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
     """File by file, what keeps a run from being gone on with."""
     survey = change.survey()
-    tears = [] if undoing else [f"{change.places.shown(path)}: {words}" for path, words in survey.torn_by()]
+    tears = [] if undoing else [f"{change.places.show(path)}: {words}" for path, words in survey.torn_by()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 
@@ -231,7 +231,7 @@ def _set_aside(places: Places, path: str) -> str:
     return target
 
 
-def shortened(differences: list[str]) -> str:
+def shorten(differences: list[str]) -> str:
     """Some of them in a line."""
     more = len(differences) - _TOLD
     return "; ".join(differences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")

@@ -104,7 +104,7 @@ def unwritable(ctx: Context) -> str | None:
     except Refused as err:
         return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
     except RmqError:
-        pass  # what cannot be read is told where it is checked
+        pass  # what cannot be read is reported where it is checked
     return None
 
 
@@ -121,7 +121,7 @@ def queues_are_files(ctx: Context) -> bool:
 
 
 def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
-    """Whether there are messages at all, where queues or the checkpoint know of some; told before all else.
+    """Whether there are messages at all, where queues or the checkpoint know of some; reported before all else.
 
     Args:
         entries: of queues, that should lead to a message.

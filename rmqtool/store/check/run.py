@@ -1,7 +1,9 @@
 """The whole check: every part in its turn, findings as they come."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from rmqtool.errors import UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.advice import Situation
@@ -25,6 +27,7 @@ from rmqtool.store.check.tiered import check_tier_goes_on, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.true_names import misnamed
 
 
 def check_store(
@@ -38,7 +41,7 @@ def check_store(
 
     Args:
         release: whose rules a broker goes by; None for the release that seems to have written the store.
-        details: findings of one code, file and queue that are told one by one; the rest is counted.
+        details: findings of one code, file and queue that are listed one by one; the rest is counted.
         situation: is filled in, for who reads the findings as a whole.
 
     Raises:
@@ -77,15 +80,18 @@ def check_store(
         if with_index:
             index.take(stretch)
 
-    # what may be advised depends on the whole log, so that nothing is told before it was read
+    # what may be advised depends on the whole log, so nothing is reported before it was read
     for _ in LogCheck(ctx, take).run():
         pass
     if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
         check_presence(ctx, queues.entries, read=True)
+    if "log-position" in found.situation.log_codes:
+        with suppress(UnreadableStore):
+            found.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
     if with_queues:
         found.situation.queues_damaged = queues.damaged
     check_tier_goes_on(ctx)
-    told = _tell_passed(ctx, set())
+    reported = _tell_passed(ctx, set())
     yield from found.drain()
     if with_queues:
         with stage("comparing queues with the log"):
@@ -104,14 +110,14 @@ def check_store(
     check_tiered(ctx)
     check_replication(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
-    _tell_passed(ctx, told)
+    _tell_passed(ctx, reported)
     yield from found.rest()
 
 
-def _tell_passed(ctx: Context, told: set[str]) -> set[str]:
-    """One finding for each part of the store that could not be read and was passed over; all that were told."""
+def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
+    """One finding for each part of the store that could not be read and was skipped; all that were reported."""
     passed = ctx.layout.passed or {}
-    for path in sorted(passed.keys() - told):
+    for path in sorted(passed.keys() - reported):
         ctx.found.add("file-unreadable", ctx.name(path), actual=passed[path])
     return set(passed)
 

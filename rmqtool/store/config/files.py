@@ -1,4 +1,4 @@
-"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3).
+"""The JSON files below ``config/``: read, distinguished, and checked (common.ConfigManager; store-formats 1.3).
 
 Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or one database for all
 three (``useSingleRocksDBForAllConfigs=true`` since 5.4, or ``configManagerVersion=v2``): they read as the files would.
@@ -97,15 +97,15 @@ def config_place(layout: StoreLayout, name: str) -> str | None:
     places = [place for place in (table.place, SINGLE) if place in forms and in_rocks]
     if len(places) > 1 and layout.conf.text("useSingleRocksDBForAllConfigs") is not None:
         places = [SINGLE if layout.conf.flag("useSingleRocksDBForAllConfigs", False) else table.place]
-    place = max(places, key=lambda place: _written(layout, name, place), default=None)
+    place = max(places, key=lambda place: _mtime(layout, name, place), default=None)
     if V2 in forms:
         version = layout.conf.text("configManagerVersion")
-        if version == "v2" or (version is None and _written(layout, name, place) <= _written(layout, name, V2)):
+        if version == "v2" or (version is None and _mtime(layout, name, place) <= _mtime(layout, name, V2)):
             return V2
     return place
 
 
-def _written(layout: StoreLayout, name: str, place: str | None) -> int:
+def _mtime(layout: StoreLayout, name: str, place: str | None) -> int:
     """When the newest file of a database, or the file of that name, was last written; ns since the epoch."""
     entries = layout.entries(place) if place is not None else layout.entries("config")
     return max((entry.mtime_ns for entry in entries if place is not None or entry.name == name), default=0)

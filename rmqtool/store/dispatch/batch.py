@@ -111,7 +111,7 @@ class QueuePuts:
         units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
         return units
 
-    def coded(self, tags_codes: Column) -> "QueuePuts":
+    def with_codes(self, tags_codes: Column) -> "QueuePuts":
         """The same with other tags codes."""
         entries = self.entries.copy()
         entries["tags_code"] = tags_codes
@@ -184,12 +184,12 @@ class RecordBatch(NamedTuple):
 
     def by_queue(self) -> list[Column]:
         """Rows that get a consume-queue entry, grouped by topic and queue id, ascending in each group."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
 
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
         """(one of its rows, what its rows put) for each queue, in the groups of :meth:`by_queue`."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
@@ -257,7 +257,7 @@ def _is_steady(physical_offset: Column, queue_offset: Column) -> bool:
     return bool(grow.all() and (queue_offset[1:] - queue_offset[:-1] == 1).all())
 
 
-def _grouped(batch: RecordBatch) -> QueueRows:
+def _group(batch: RecordBatch) -> QueueRows:
     rows = np.flatnonzero(batch.queued)
     topics, ids = batch.topic[rows], batch.queue_id[rows]
     order = np.lexsort((ids, topics))
@@ -359,7 +359,7 @@ class BatchBuilder:
         return tags_code, hashes, light
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts anew."""
+        """The batch so far; the builder starts an empty one."""
         rows = np.array([row[:6] for row in self._rows], np.int64).reshape(-1, 6)
         keys = np.array(self._keys, np.int64).reshape(-1, 2)
         physical_offset, size, queue_id, queue_offset, store_timestamp, tags_code = rows.T

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from formats.message.read import End, Record, read
 from rmqtool.kernels.dispatch import DispatchColumns, Room
 from rmqtool.kernels.load.library import Code
-from rmqtool.kernels.scan import Walker, spaced
+from rmqtool.kernels.scan import Walker, space_rows
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import BatchBuilder, Following, LightQueuePut, QueueRows, RecordBatch, is_bulk
@@ -25,7 +25,7 @@ from rmqtool.store.log.scan import Scanned
 BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
 _LEAST_SHARE = 1 << 20  # for each thread, where there is little
-BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
+BATCH_RECORDS = space_rows(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
 _LEAST_BATCH_RECORDS = 1 << 14
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
 _LOOK = 4096  # bytes; so many zeros, and nothing is written there
@@ -100,12 +100,12 @@ class BulkBuilder:
         return record.total_size
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts anew."""
-        table, key_rows, key_hashes = self._columns.taken()
+        """The batch so far; the builder starts an empty one."""
+        table, key_rows, key_hashes = self._columns.take()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)
         topics = [str(self._view[at : at + size], "utf-8", "replace") for at, size in self._columns.topics]
-        apart = self._columns.grouped()
+        apart = self._columns.group()
         batch = RecordBatch(
             **columns,
             topics=topics,
@@ -161,13 +161,13 @@ class _Reader:
         """The block [start, stop), from its first record that says its own position on."""
         builder, walker = self._tools()
         begin = walker.seek(start, min(stop, start + _SEARCHED), self._base)
-        return self._found(builder, walker, begin, stop)
+        return self._find(builder, walker, begin, stop)
 
-    def found(self, start: int, stop: int) -> _Found:
+    def find(self, start: int, stop: int) -> _Found:
         """The records from ``start`` on that begin before ``stop``, to the first place that is none."""
-        return self._found(*self._tools(), start, stop)
+        return self._find(*self._tools(), start, stop)
 
-    def _found(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
+    def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
         batches: list[RecordBatch] = []
         survey = builder.survey(walker, start, self._limit, stop)
         while True:
@@ -223,17 +223,17 @@ class _File:
                 spare,
                 crc=crc,
                 base=first.physical_offset - at,
-                capacity=min(spaced(records), BATCH_RECORDS),
+                capacity=min(space_rows(records), BATCH_RECORDS),
                 code=code,
             )
-            edges = list(_edges(at, limit, size, _written(view, at, limit)))
+            edges = list(_edges(at, limit, size, _guess_end(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
     def submit(self, pool: ThreadPoolExecutor, count: int) -> int:
         """Have further blocks looked through, ``count`` at most; returns how many."""
         before = len(self.waiting)
         for _number, (start, stop) in zip(range(count), self._blocks, strict=False):
-            look = self.reader.found if start == self.at else self.reader.guess
+            look = self.reader.find if start == self.at else self.reader.guess
             self.waiting.append((stop, pool.submit(look, start, stop)))
         return len(self.waiting) - before
 
@@ -287,7 +287,7 @@ class LogReader:
                     continue  # one record lies over the whole block
                 found = future.result()
                 if found.start != at:
-                    found = file.reader.found(at, stop)
+                    found = file.reader.find(at, stop)
                 yield from found.batches
                 at = found.end
                 if at < stop:
@@ -354,7 +354,7 @@ def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
         step = min(2 * step, size)
 
 
-def _written(view: memoryview, at: int, limit: int) -> int:
+def _guess_end(view: memoryview, at: int, limit: int) -> int:
     """About where what is written ends: zeros follow it. It only tells into which blocks to cut."""
     while limit - at > _LEAST_SHARE:
         middle = (at + limit) // 2

@@ -102,7 +102,7 @@ def recovery_batches(
     return end
 
 
-def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
+def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
     """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
     last: int | None = None
     if is_bulk(view, at, limit):

@@ -33,8 +33,8 @@ SHORT_OR_STRANGE = WayOn(
 )
 
 
-def typed(way: WayOn, layout: StoreLayout) -> str:
-    """The command of a way, as somebody types it for a store."""
+def command_of(way: WayOn, layout: StoreLayout) -> str:
+    """The command of a way, as a person types it for a store."""
     words = [layout.root if word == "STORE" else word for word in way.command]
     return command_line(*words[1:], *layout.conf.options)
 

@@ -229,7 +229,7 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
 
 def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
-    for start, stop in extents_of(file.path, at, file.size):
+    for start, stop in extents_of(file.where, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
         found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
         if found < stop:

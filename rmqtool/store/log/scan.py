@@ -8,12 +8,12 @@ from typing import NamedTuple
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import row_of
-from rmqtool.kernels.scan import Rows, Walker, spaced
+from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
 
-ROWS = spaced(2048)  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
+ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
 
 

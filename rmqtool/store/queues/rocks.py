@@ -83,7 +83,7 @@ class RocksQueue:
     def __repr__(self) -> str:
         return f"RocksQueue({self.topic!r}, {self.queue_id})"
 
-    def _bound(self, which: bytes) -> RocksOffset | None:
+    def _read_bound(self, which: bytes) -> RocksOffset | None:
         value = self._database.get(OFFSETS, offset_key(self.topic, self.queue_id, which))
         with suppress(FormatError):
             return parse_offset(value) if value is not None else None
@@ -92,12 +92,12 @@ class RocksQueue:
     @cached_property
     def last(self) -> RocksOffset | None:
         """Of the last message; None where there never was one."""
-        return self._bound(MAX)
+        return self._read_bound(MAX)
 
     @cached_property
     def first(self) -> RocksOffset | None:
         """Of the first message in the log, as a broker noted it when it was last asked; None where it never was."""
-        return self._bound(MIN)
+        return self._read_bound(MIN)
 
     @property
     def there(self) -> bool:
@@ -234,7 +234,7 @@ def _with_units(database: Database) -> Iterator[tuple[str, int]]:
 
 
 def is_name(topic: str) -> bool:
-    """Whether a topic can be told in UTF-8: JSON may have halves of characters."""
+    """Whether a topic can be written in UTF-8: JSON may have halves of characters."""
     try:
         topic.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -121,7 +121,7 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
                 removed=fitted.removed,
                 refusals=forms,
                 log_refused=False,
-                log_mended=[*strange, *_worded(fitted.mended)],
+                log_mended=[*strange, *_in_words(fitted.mended)],
                 log_foreign=fitted.foreign,
             )
     gone = {file.path for file in removed}
@@ -132,7 +132,7 @@ def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
         for file in log.segments
         if file.path not in gone and (first is None or os.path.basename(file.path) < first)
     ]
-    refusals = [*forms, *_worded(refused)]
+    refusals = [*forms, *_in_words(refused)]
     return Loaded(files=files, removed=removed, refusals=refusals, log_refused=bool(refused), log_mended=list(strange))
 
 
@@ -149,13 +149,13 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
         refused, queue.removed = rules.admit(queue.sources, queue.foreign, queue.file_size, "queue")
         queue.files = [file for file in queue.files if file.source not in queue.removed]
         if inputs.whole and refused:
-            refused = _mended(queue, refused, loaded)
-        loaded.refusals += _worded(refused)
+            refused = _mend(queue, refused, loaded)
+        loaded.refusals += _in_words(refused)
         loaded.queues[queue.topic, queue.queue_id] = queue
     return loaded
 
 
-def _mended(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded) -> list[tuple[str, str]]:
+def _mend(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded) -> list[tuple[str, str]]:
     """Give files the right length, and take foreign ones out; returns what stays refused."""
     left = []
     for path, why in refused:
@@ -166,9 +166,9 @@ def _mended(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded)
         else:
             left.append((path, why))
     queue.fit()
-    loaded.mended[queue.topic, queue.queue_id] = _worded(refused)
+    loaded.mended[queue.topic, queue.queue_id] = _in_words(refused)
     return left
 
 
-def _worded(refused: list[tuple[str, str]]) -> list[str]:
+def _in_words(refused: list[tuple[str, str]]) -> list[str]:
     return [f"{path}: {why}" for path, why in refused]

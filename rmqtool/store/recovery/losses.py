@@ -120,8 +120,8 @@ def of_made_whole(recovery: Recovery) -> list[str]:
     if mended.fillers:
         said.append(
             f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
-            "first file: a broker that reads on from there passes over the rest of that file. rmqtool salvage STORE "
-            "NEWSTORE makes a store without such gaps"
+            "first file: a broker that reads on from there passes over the rest of that file. "
+            f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes a store without such gaps"
         )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):

@@ -25,7 +25,7 @@ from rmqtool.store.disk import files as disk
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
+from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
@@ -41,7 +41,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
     if not files.present or not recovery.verdict.files:
         return
     whole = recovery.inputs.whole and recovery.inputs.rules.release.has_timer
-    if refused := _refused(recovery, files):
+    if refused := _find_refused(recovery, files):
         foreign = [path for path, _why in refused if path in files.log.foreign and can_go(path)]
         if whole and len(foreign) == len(refused):
             for path in foreign:
@@ -66,7 +66,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
         start.run()
 
 
-def _refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
+def _find_refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
     """(path, why) of files on which a broker does not start."""
     rules = recovery.inputs.rules
     if not rules.release.has_timer:
@@ -98,7 +98,7 @@ class TimerAtStart:
     def run(self) -> None:
         """Hand over what changes; nothing where a start finds all in order."""
         stale = self._stale()
-        made = started(self.files, self.end, exactly=self.exactly)
+        made = read_timer(self.files, self.end, exactly=self.exactly)
         behind = self._behind(made)
         point = self.files.checkpoint
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(made.dangling)

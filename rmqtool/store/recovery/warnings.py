@@ -5,7 +5,7 @@ from itertools import pairwise
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment, name_of
-from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
@@ -55,7 +55,7 @@ def of_other_names(inputs: StoreInputs) -> list[str]:
     """Files of the log that were renamed or swapped."""
     return [
         f"{place.path}: its records say that it begins at {place.told}: if it was renamed, give it the name "
-        f"{name_of(place.told)} again before anything is written; rmqtool salvage reads it there"
+        f"{name_of(place.told)} again before anything is written; {command_line('salvage')} reads it there"
         for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
     ]
 
@@ -81,7 +81,7 @@ def _of_missing_files(inputs: StoreInputs) -> list[str]:
 
 
 def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
-    """Queues that were begun anew, but not from the first message that the log may have for them."""
+    """Queues that were started again, but not from the first message that the log may have for them."""
     start = verdict.dispatched_from
     if start is None or start <= inputs.log.min_offset:
         return []
@@ -136,7 +136,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
 def _first_end(inputs: StoreInputs, file: Segment) -> End:
     """The first place of a file that holds no record."""
     limit = inputs.rules.readable(file)
-    end, _last = checked(file.view(), 0, limit, crc=inputs.checks_crc)
-    end = inputs.rules.ended(file, end, limit)
+    end, _last = check_records(file.view(), 0, limit, crc=inputs.checks_crc)
+    end = inputs.rules.find_end(file, end, limit)
     file.release()
     return end

@@ -2,7 +2,7 @@
 
 import os
 
-from rmqtool.store.layout.mending import typed, way_on
+from rmqtool.store.layout.mending import command_of, way_on
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
@@ -19,7 +19,7 @@ def ways_on(recovery: Recovery) -> list[str]:
     last = max(sizes, key=os.path.basename, default=None)
     found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     # one command mends all files that it can mend
-    ways = list(dict.fromkeys(f"{typed(way, layout)}: {way.does}" if way.command else way.does for way in found))
+    ways = list(dict.fromkeys(f"{command_of(way, layout)}: {way.does}" if way.command else way.does for way in found))
     compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
     if compacted:
         ways.append(

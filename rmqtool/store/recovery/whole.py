@@ -2,7 +2,7 @@
 
 A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
 as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
-written anew. A message whose body does not match its checksum is one all the same; a place that holds no record is
+rewritten. A message whose body does not match its checksum is one all the same; a place that holds no record is
 passed over.
 """
 
@@ -46,7 +46,7 @@ class Mended(NamedTuple):
 
     Attributes:
         queues: those that were changed.
-        index_files: that were written anew because of a fault, or added.
+        index_files: that were rewritten because of a fault, or added.
         index_keys: how many keys were put into them.
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.
@@ -110,7 +110,7 @@ class _Making:
         if self._verdict.files and self._wanted:
             for key, queue in self._dispatcher.queues.items():
                 if key in self._damaged or not inputs.quick:
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             if inputs.indexed and not inputs.quick:
                 found = WholeIndex(index, self._verdict.min_offset)
             self._compare(found)
@@ -226,13 +226,13 @@ class _Making:
                 queue = self._staged.open(topic, queue_id)
                 if queue is not None:
                     self._dispatcher.queues[key] = queue
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             self._queues.setdefault(key, None)
         if self._queues[key] is None and topic in self._staged.deleted:
             self._deleted[topic] += messages
         return self._queues[key]
 
-    def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
+    def _open_queue(self, key: QueueKey, queue: Any) -> WholeQueue:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
@@ -321,7 +321,7 @@ class _Tags:
         def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
                 extended.append(Extension.of(self._inputs.layout, topic, queue_id))
-            found = _resolved(extended[0], has)
+            found = _resolve_extension(extended[0], has)
             equal: Column = found["tags_code"] == units["tags_code"]
             if times_of_level is not None and not equal.all():
                 equal |= times_of_level.same(found, units, times)
@@ -330,7 +330,7 @@ class _Tags:
         return same
 
 
-def _resolved(extension: Extension, has: Units) -> Units:
+def _resolve_extension(extension: Extension, has: Units) -> Units:
     """Entries with the tags code of its unit in the place of an address in a queue's extension."""
     found = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):

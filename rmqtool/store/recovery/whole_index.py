@@ -1,4 +1,4 @@
-"""The index held against the keys of the log, in order, and written anew from the first file that differs.
+"""The index held against the keys of the log, in order, and rewritten from the first file that differs.
 
 Index files hold the keys of messages in the order of the log, each file going on where the one before it ended. After a
 start the keys of the last message may be there twice, for a broker puts them again; that is no fault.

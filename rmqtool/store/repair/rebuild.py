@@ -1,4 +1,4 @@
-"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in; mend config files.
+"""Rebuild consume queues, index or checkpoint from the commit log alone, aside, and swap them in; mend config files.
 
 The same builders as recovery has, fed with every message of the log from its first file on. For consume queues, which
 number their messages, the log must be whole but for wrong checksums of bodies: where it is damaged, recover cuts it and
@@ -32,7 +32,7 @@ from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.actions import Say, lost, prepare_index
+from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
@@ -173,7 +173,7 @@ class Rebuild:
             if said != left:
                 raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
             return True
-        if end.ending is not Ending.UNWRITTEN or lost(log, self.verdict)[0] or not last:
+        if end.ending is not Ending.UNWRITTEN or find_lost(log, self.verdict)[0] or not last:
             raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage does not")
         return False
 
@@ -376,7 +376,7 @@ def rebuild(
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
-        # looked at anew under the lock, and after the snapshot that the commit compares it with
+        # looked at again under the lock, and after the snapshot that the commit compares it with
         return _run(StoreLayout(layout.root, layout.conf), parts, change, said, apply=True)
 
 

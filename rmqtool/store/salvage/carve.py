@@ -51,7 +51,7 @@ from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import packed, span_of, torn_properties
+from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
@@ -69,6 +69,7 @@ HALF_TOPICS = {topic.encode() for topic in HALVES}
 _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
+    "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable", "timerRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
@@ -137,7 +138,7 @@ class Salvage:
 
     def _run(self) -> SalvageReport:
         make_folders(os.path.join(self.target, "commitlog"))
-        # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
+        # until all is done the store counts as not cleanly stopped: a broker would rebuild it, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
@@ -265,7 +266,7 @@ class Salvage:
         if stumbles is not None:
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return
-        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must whoever reads on
+        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must later readers
             self.torn += 1
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
         transaction = record.sys_flag & TRANSACTION_MASK
@@ -289,7 +290,7 @@ class Salvage:
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(packed(found.record, moved))
+        self.writer.append(pack_moved(found.record, moved))
         self.messages += 1
 
     def _number(self, found: Found) -> int | None:
@@ -354,7 +355,7 @@ class Salvage:
         return copied
 
     def _say_passed(self) -> None:
-        """What could not be read beside the messages; queues, index and marks are made anew whatever they were."""
+        """What could not be read beside the messages; queues, index and marks are rebuilt whatever they were."""
         for path, reason in sorted((self.layout.passed or {}).items()):
             name = os.path.relpath(path, self.layout.root)
             self.warnings.append(f"{reason}: passed over")
@@ -380,6 +381,9 @@ class Salvage:
         if found or queue_database_place(self.layout) is not None:
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
+        if not self.layout.conf.writes_index_files and self.layout.conf.flag("messageIndexEnable", True):
+            self.warnings.append("the new store has its index in files: start a broker on it without "
+                                 "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip
         return found
 
     def _readable(self, name: str) -> bytes | None:

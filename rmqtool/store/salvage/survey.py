@@ -49,7 +49,7 @@ def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Cal
         name: the file that a path stands for.
     """
     words = [f"{name(one.path)}: its records say that it begins at {one.told}: read there" for one in moved]
-    return words + [f"{name(one.path)}: another file holds what is at {one.told}: passed over" for one in passed]
+    return words + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
 
 
 def true_length(log: CommitLog) -> list[str]:

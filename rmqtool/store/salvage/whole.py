@@ -31,7 +31,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
     heed(layout, "export")
     queue_database(layout)  # without which nothing tells when what waits is due
     for name in TABLES:
-        with suppress(CorruptFile):  # is told below
+        with suppress(CorruptFile):  # is reported below
             config_database(layout, name)
     _refuse_use(layout)
     salvage = Salvage(layout, target, "export")
@@ -68,6 +68,6 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         "messages have wrong queue offsets": report.wrongOffsets,
         "queues without a message would begin at 0 again": sum(not queue.kept for queue in report.emptyQueues),
     }
-    told = [f"{count} {what}" for what, count in moved.items() if count]
-    if told:
-        raise CorruptFile(layout.path("commitlog"), None, f"{', '.join(told)}: offsets would change: {_INSTEAD}")
+    changes = [f"{count} {what}" for what, count in moved.items() if count]
+    if changes:
+        raise CorruptFile(layout.path("commitlog"), None, f"{', '.join(changes)}: offsets would change: {_INSTEAD}")

@@ -37,7 +37,7 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
         return []
     if first_of is None:
         ranges: dict[Key, tuple[int, int]] = {}
-        with suppress(RmqError):  # of queues that cannot be read: then all of the tier is told
+        with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
             ranges = local_ranges(layout)
     else:
         found = {key: first_of(key) for key in tier.queues}

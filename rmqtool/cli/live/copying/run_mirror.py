@@ -16,8 +16,8 @@ from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
-from rmqtool.cli.serve.running import StopEvent, until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.cli.serve.running import StopEvent, until_stopped
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.consumer.proof import Last, last_of
@@ -40,7 +40,7 @@ from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
-_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is told again, and s between them
+_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is reported again, and s between them
 _MADE_AGAIN = (
     "the topic was made again since then, or its broker's store, and what it has is not what was copied: mirror it "
     "into another store"
@@ -103,14 +103,14 @@ class _Mirror:
         self._saved = 0.0
 
     async def go(self, options: ClientOptions, release: Release | None, output: str) -> int:
-        async with until_told() as told, Cluster(options) as cluster:
-            # who is not reached, or does not know a topic, is told of before a store is made
+        async with until_stopped() as stop, Cluster(options) as cluster:
+            # unreachable brokers and unknown topics are reported before a store is made
             routes = [await cluster.route(topic) for topic in self._plan.topics]
-            with self._opened(release) as store:
+            with self._open_store(release) as store:
                 try:
-                    await self._run(told, cluster, store)
+                    await self._run(stop, cluster, store)
                 except RemotingError as err:
-                    if not told.is_set():
+                    if not stop.is_set():
                         raise
                     note(str(err))  # what was asked for last never came
                 finally:
@@ -118,12 +118,12 @@ class _Mirror:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
         words = f"{counted(sum(one.messages for one in self._copied.values()), 'message')} copied"
-        note(f"{words}; the same command goes on from there" if told.is_set() else words)
-        if told.is_set() and not self._plan.follow:
-            return told.exit_code
+        note(f"{words}; the same command goes on from there" if stop.is_set() else words)
+        if stop.is_set() and not self._plan.follow:
+            return stop.exit_code
         return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
 
-    def _opened(self, release: Release | None) -> Store:
+    def _open_store(self, release: Release | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
         if os.path.lexists(path):
             store = Store(path, write=True, broker_conf=conf, release=release, mend=True, command="mirror")
@@ -132,17 +132,17 @@ class _Mirror:
             return store
         return Store.create(path, broker_conf=conf, release=release)
 
-    async def _run(self, told: StopEvent, cluster: Cluster, store: Store) -> None:
-        positions, origin = MirrorPositions(store), _Origin(cluster, told)
+    async def _run(self, stop: StopEvent, cluster: Cluster, store: Store) -> None:
+        positions, origin = MirrorPositions(store), _Origin(cluster, stop)
         ends = await self._begin(cluster, origin, store, positions)
-        stopped = asyncio.create_task(told.wait())
+        stopped = asyncio.create_task(stop.wait())
         total = None if self._plan.follow else sum(end - positions.at[key] for key, end in ends.items())
         if total is not None and self._left is not None:
             total = min(total, self._left)
         try:
             with stage("copying messages", total, "messages") as copying:
                 async with aclosing(self._messages(cluster, origin, store, positions, ends)) as found:
-                    while not told.is_set() and self._left != 0:
+                    while not stop.is_set() and self._left != 0:
                         coming = asyncio.ensure_future(anext(found, None))
                         await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
                         if not coming.done():
@@ -274,15 +274,15 @@ class _Origin:
     """The cluster that is mirrored: what is asked of it is asked again where no answer comes.
 
     Args:
-        told: set when nothing more is to be tried.
+        stop: set when nothing more is to be tried.
     """
 
-    def __init__(self, cluster: Cluster, told: StopEvent) -> None:
-        self._puller, self._told = Puller(cluster), told
+    def __init__(self, cluster: Cluster, stop: StopEvent) -> None:
+        self._puller, self._stop = Puller(cluster), stop
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and its end."""
-        return await tried(partial(self._puller.offsets, queue), self._told, note)
+        return await try_often(partial(self._puller.offsets, queue), self._stop, note)
 
     async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         """The next messages of a queue, proved by the one before them, and where it goes on.
@@ -290,7 +290,7 @@ class _Origin:
         Raises:
             CannotGoOn: the queue is not the one any more that was copied.
         """
-        return await tried(partial(self._messages, queue, at, last), self._told, note)
+        return await try_often(partial(self._messages, queue, at, last), self._stop, note)
 
     async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         before = last is not None and last.offset == at - 1
@@ -351,7 +351,7 @@ class _Origin:
         Raises:
             CannotGoOn: it is another.
         """
-        await tried(partial(self._prove, queue, at, last, bounds), self._told, note)
+        await try_often(partial(self._prove, queue, at, last, bounds), self._stop, note)
 
     async def _prove(
         self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None

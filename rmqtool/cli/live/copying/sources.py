@@ -52,7 +52,7 @@ class MessageSource(Protocol):
     def size(self) -> int | None:
         """Bytes that are gone through; None where nobody knows."""
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Bytes up to a place, where the size is known."""
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
@@ -77,7 +77,7 @@ class StoreSource:
         end = self.log.written_end
         return max(min(end, self.chosen.physical[1] or end) - self._low, 0)
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Bytes up to a place."""
         return place.at - self._low
 
@@ -86,7 +86,7 @@ class StoreSource:
         return max(self.chosen.physical[0], self.log.min_offset)
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place; damage is told on stderr."""
+        """Those behind a place; damage is reported on stderr."""
         low, stop = self.chosen.physical
         if last is not None:
             self._check(last, digest)
@@ -149,7 +149,7 @@ class RowSource:
         """Unknown."""
         return None
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Rows, of which nobody knows how many there are."""
         return place.at
 

@@ -29,7 +29,7 @@ from rmqtool.server.broker.context.disk_use import share_used
 from rmqtool.server.dispatch.table import Call, handles
 
 _DAY = 86_400_000
-# names of settings whose values are not told (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
+# names of settings whose values are not shown (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
 # initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
 _SECRET = re.compile("credential|secret|password|token|accesskey|authenticationuser|exporterheader", re.IGNORECASE)
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
@@ -230,7 +230,7 @@ class Status:
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._context.store.layout.root,
         }
-        # a real broker hands these to whoever asks
+        # a real broker hands these to anybody
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()

@@ -45,7 +45,7 @@ class Consuming:
         for consumer in data.consumer_data_set:
             group = context.state.ensure_group(consumer.group_name)
             if group is None:
-                continue  # it will be told so when it asks for messages
+                continue  # it gets that answer when it asks for messages
             known.append(consumer)
             if not context.settings.read_only:
                 context.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
@@ -54,8 +54,8 @@ class Consuming:
         differs = context.clients.differs(data)
         if not context.release.is_5:
             return call.answer()
-        told = differs or not data.heartbeat_fingerprint
-        return call.answer(h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
+        changed = differs or not data.heartbeat_fingerprint
+        return call.answer(h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=changed))
 
     @handles(C.UNREGISTER_CLIENT, right=rights.consume)
     def unregister(self, call: Call[h.Unregister, None]) -> Command:
@@ -64,7 +64,7 @@ class Consuming:
         self._notify(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
         return call.answer()
 
-    def ended(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection is gone, and its clients with it."""
         self._notify(self._context.clients.drop(connection))
 

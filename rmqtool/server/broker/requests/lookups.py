@@ -43,11 +43,11 @@ class Lookups:
         if not parts:
             raise Failed(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         last = found[-1]
-        told = h.Queried(
+        reply = h.Queried(
             index_last_update_timestamp=last.record.store_timestamp,
             index_last_update_phyoffset=last.physical_offset,
         )
-        return call.answer(told, b"".join(parts))
+        return call.answer(reply, b"".join(parts))
 
     @handles(C.VIEW_MESSAGE_BY_ID, right=rights.read_message)
     def find_by_id(self, call: Call[h.Offset, None]) -> Command:

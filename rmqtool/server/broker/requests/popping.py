@@ -243,8 +243,8 @@ class Pops:
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Try those again that a new message of a queue concerns."""
-        for parked in (self._asking, self._held):  # who asks is told before others take it
-            for key in parked.concerned(topic, queue_id):
+        for parked in (self._asking, self._held):  # waiting requests come before others take it
+            for key in parked.find_concerned(topic, queue_id):
                 self._wake(key, parked)
 
     def wake_group(self, topic: str, group: str, queue_id: int) -> None:

@@ -117,13 +117,13 @@ class Pulling:
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             found = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
-            found = self._known(header, broadcast=group.consume_broadcast_enable)
+            found = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
         if found.expression_type != TAG and not settings.property_filter:
             words = f"The broker does not support consumer to filter message by {found.expression_type}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
         return found
 
-    def _known(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
+    def _find_subscription(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -232,7 +232,7 @@ class Pulling:
         for one in waiting:
             if one.call.connection.closed:
                 continue
-            if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
+            if now >= one.until or self._was_reset(one) or self._wants(one, newest):
                 self._send(one)
             else:
                 left.append(one)
@@ -243,7 +243,7 @@ class Pulling:
         header = held.call.header
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
-    def _wanted(self, held: _Held, newest: int) -> bool:
+    def _wants(self, held: _Held, newest: int) -> bool:
         """Whether an entry that has come since is one for this subscription."""
         if newest <= held.looked:
             return newest < held.looked  # a queue that has lost messages: the answer says so

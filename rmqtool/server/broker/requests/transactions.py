@@ -6,7 +6,7 @@ Source: broker.processor.EndTransactionProcessor, broker.transaction.AbstractTra
 
 import logging
 
-from formats.message.build import changed
+from formats.message.build import rebuild
 from formats.message.ids import offset_id
 from formats.message.properties import UNIQ_KEY, WAIT, build
 from formats.remoting import headers as h
@@ -79,6 +79,6 @@ def ask_producer(clients: Clients, release: Release, asked: CheckRequest) -> Dec
         topic=record.topic.decode("utf-8", "replace") if release.is_5 else None,
     )
     properties = build({**asked.properties, WAIT: "false"}, trailing_separator=release.trailing_separator)
-    body = changed(record, properties=properties)
+    body = rebuild(record, properties=properties)
     client.connection.tell(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=to_fields(header), body=body))
     return Decision.UNKNOWN

@@ -11,7 +11,7 @@ ALL = (
         ERROR,
         "a config file cannot be read",
         "The file is empty, cut short, not JSON as brokers write it, or does not hold what this file should hold.",
-        "The power failed or the disk was full while the file was written; or somebody edited it.",
+        "The power failed or the disk was full while the file was written; or it was edited by hand.",
         "The broker reads the .bak file, which is the previous version. If that is broken too, it does not start; if "
         "there is none, it starts with an empty table.",
         MEND,

@@ -152,7 +152,7 @@ ALL = (
         WARNING,
         "the checkpoint holds no times, or is too short",
         "All times in it are zero although the log has messages, or the file is not 4096 bytes long.",
-        "The power failed while the file was first written, or somebody filled it with zeros to force a full check.",
+        "The power failed while the file was first written, or it was filled with zeros to force a full check.",
         "The same as without a checkpoint: after an unclean stop the broker reads the whole log.",
         REBUILD_CHECKPOINT,
     ),

@@ -5,7 +5,7 @@ from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 from rmqtool.words import command_line
 
 AT_START = by_hand("nothing needs to be done: the broker's next start repairs it")
-# The database is made of the log alone, and one that is not there is begun anew. After a clean stop 5.3.3 leaves out
+# The database is made of the log alone, and a missing one is made new. After a clean stop 5.3.3 leaves out
 # the first message of the log then, so the start has to be one after a crash.
 ANEW = (
     SALVAGE,

@@ -30,7 +30,7 @@ class NextStart:
     Attributes:
         number: of the commit-log file.
         after_next: of that at which the start after it begins, if that comes after a clean stop.
-        redispatch_from: messages at or behind this physical offset get their queue entries anew at the next start,
+        redispatch_from: messages at or behind this physical offset get new queue entries at the next start,
             where a queue lacks them at its end; None while the store is as after a clean stop.
     """
 
@@ -110,7 +110,7 @@ class Context:
         """The tier, where there is one that can be read."""
         with suppress(RmqError):
             return Tier.of(self.layout)
-        return None  # told where it is checked
+        return None  # reported where it is checked
 
     def begin_of(self, key: QueueKey) -> int:
         """The lowest queue offset that consumers get, out of the local log or the tier."""

@@ -34,7 +34,7 @@ def check_compaction(ctx: Context) -> None:
     if not ctx.layout.conf.flag("enableCompaction", True):
         return  # then the topics are read from the commit log
     queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(ctx.layout)}
-    topics = _compacted(ctx)
+    topics = _compacted_topics(ctx)
     for topic, queue_id in ctx.queues_seen.ends:
         if topics is not None and topic in topics:
             queues.setdefault((topic, queue_id), CompactionQueue(ctx.layout, topic, queue_id))
@@ -47,7 +47,7 @@ def check_compaction(ctx: Context) -> None:
             ctx.found.add("file-unreadable", ctx.name(queue.path), actual=str(err), topic=topic, queueId=queue_id)
 
 
-def _compacted(ctx: Context) -> set[str] | None:
+def _compacted_topics(ctx: Context) -> set[str] | None:
     """Topics with that policy; None where no table of topics can be read."""
     for bak in (False, True):
         try:
@@ -95,13 +95,19 @@ class _Check:
         self._behind()
         if self.compacted and not self.ctx.log_seen.absent:
             self._against_the_log()
-        if self.compacted and self.position >= max(queue.max_offset, 1):
+        if self.compacted and self.position >= max(queue.max_offset, 1) and not self._is_past():
             self._tell(
                 "compaction-checkpoint-ahead",
                 f"{self.ctx.layout.root}/{FOLDER}/{POSITIONS}",
                 expected=f"less than {queue.max_offset}",
                 actual=self.position,
             )
+
+    def _is_past(self) -> bool:
+        """Whether the log lost messages that are nowhere else: the next ones lie behind the position all the same."""
+        queue = self.queue
+        end = self.ctx.queues_seen.ends.get((queue.topic, queue.queue_id), 0)
+        return self.position < end and not any(True for _one in self._find_wanted())
 
     def _files(self) -> None:
         queue = self.queue
@@ -208,7 +214,7 @@ class _Check:
             elif not ctx.layout.files_in(path).files:
                 lost = {"steps": (RECOVER,)}
             self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
-        wanted = list(self._wanted())
+        wanted = list(self._find_wanted())
         if not wanted:
             return
         if not queue.queue.files and not queue.log.files:
@@ -235,7 +241,7 @@ class _Check:
         start = self.ctx.start.redispatch_from
         return start is not None and physical >= start
 
-    def _wanted(self) -> Iterator[tuple[int, int]]:
+    def _find_wanted(self) -> Iterator[tuple[int, int]]:
         """(queue offset, physical offset) of messages of the commit log that must be in the compaction log.
 
         All after the last compaction, and before it the newest of each key, unless that deletes the key.

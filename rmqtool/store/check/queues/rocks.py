@@ -51,7 +51,7 @@ class _Queue:
 
 
 def open_database(ctx: Context) -> Database | None:
-    """The store's database of queues; None where it has none, or where it cannot be read, which is told."""
+    """The store's database of queues; None where it has none, or where it cannot be read, which is reported."""
     if dledger_dirs(ctx.layout):
         return None  # its units point into a log that is not read
     place = queue_database_place(ctx.layout) or QUEUES

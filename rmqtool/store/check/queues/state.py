@@ -17,7 +17,7 @@ Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
 _NEAR = 4  # units that are read for each that is asked for, at most: else the file is mapped
-_RUNS = 2000  # told apart in one queue; what comes beyond is only counted
+_RUNS = 2000  # kept apart in one queue; what comes beyond is only counted
 
 BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"
 NEVER, SOON, LAG = range(3)  # what a start does: nothing; makes the entry again; makes it, as after any unclean stop

@@ -45,17 +45,17 @@ class Cause:
     """One cause, and what follows from it.
 
     Attributes:
-        told: the code that was there first.
+        root: the code that was there first.
         follows: codes that would not be there without it.
     """
 
-    told: CodeFindings
+    root: CodeFindings
     follows: tuple[CodeFindings, ...] = ()
 
     @property
     def all(self) -> tuple[CodeFindings, ...]:
         """The code and those that follow from it."""
-        return self.told, *self.follows
+        return self.root, *self.follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +85,21 @@ class Reader:
     """Takes the findings of one check as they come; memory grows with codes, not with findings.
 
     Args:
-        places: of each code that are told one by one.
+        places: of each code that are listed one by one.
     """
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
-        self._told: dict[str, CodeFindings] = {}
+        self._by_code: dict[str, CodeFindings] = {}
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
         """One more finding."""
-        told = self._told.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
-        told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
-        told.count += finding.count
-        if len(told.places) < self._places:
-            told.places.append(finding)
+        findings = self._by_code.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
+        findings.severity = min(findings.severity, finding.severity, key=SEVERITIES.index)
+        findings.count += finding.count
+        if len(findings.places) < self._places:
+            findings.places.append(finding)
         for step in finding.steps:
             self._steps.setdefault(step, finding.code)
 
@@ -109,18 +109,18 @@ class Reader:
         Args:
             situation: as the check has left it.
         """
-        worst = min((told.severity for told in self._told.values()), key=SEVERITIES.index, default=None)
+        worst = min((findings.severity for findings in self._by_code.values()), key=SEVERITIES.index, default=None)
         causes = tuple(
-            Cause(self._told[root], tuple(self._told[code] for code in codes))
-            for root, codes in causes_of({code: told.severity for code, told in self._told.items()}).items()
+            Cause(self._by_code[root], tuple(self._by_code[code] for code in codes))
+            for root, codes in causes_of({code: findings.severity for code, findings in self._by_code.items()}).items()
         )
         # what follows from a stop that was not clean is what the next start is for
-        stays = [told.severity for cause in causes if cause.told.code not in _STARTS_MEND for told in cause.all]
-        errors = {told.code for told in self._told.values() if told.severity == ERROR}
+        stays = [findings.severity for cause in causes if cause.root.code not in _STARTS_MEND for findings in cause.all]
+        errors = {findings.code for findings in self._by_code.values() if findings.severity == ERROR}
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
-        follow = {told.code for cause in causes for told in cause.follows}
+        follow = {findings.code for cause in causes for findings in cause.follows}
         # what a person does by hand mends what was there first, and with it what follows
-        steps = merged((step, code) for step, code in self._steps.items() if step.command or code not in follow)
+        steps = merge_steps((step, code) for step, code in self._steps.items() if step.command or code not in follow)
         mending = tuple(step for step in steps if step not in MEND_FILES)
         if situation.refused and mending:
             steps = mending  # which are said file by file
@@ -130,12 +130,12 @@ class Reader:
             broker=broker,
             lost=lost,
             steps=steps,
-            then=_then(situation, steps),
+            then=_next_step(situation, steps),
             causes=causes,
         )
 
 
-def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
+def merge_steps(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
     """Steps of many findings as one way: the safest first, each once.
 
     Args:
@@ -171,7 +171,7 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
     if step in MEND_FILES:
-        return 1, 1, 0  # the files, one by one, are told before
+        return 1, 1, 0  # each of the files is reported before
     if not step.command and code == "file-foreign":
         return 1, -1, 0  # a directory that is moved away; no command goes on where one is
     if not step.command:
@@ -211,18 +211,21 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
         cut = counted(situation.cuts, "intact message")
         broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."
         return broker, f"{cut}, unless {'it is' if situation.cuts == 1 else 'they are'} copied first.", False
+    if situation.misnamed:
+        broker = "A broker gives consumers other messages than theirs: files of the log have other files' names."
+        return broker, "Nothing, as long as it does not start.", False
     if named := sorted(STOPS_BROKERS & set(errors)):
         return f"A broker does not start on this store ({', '.join(named)}).", "Nothing, as long as it does not.", False
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
     starts = f"A broker starts on this store: it {checks}cuts off no intact message."
     if worst == ERROR:
-        return f"{starts} It does not repair the errors below.", _damaged(situation, errors), True
+        return f"{starts} It does not repair the errors below.", _what_is_damaged(situation, errors), True
     if worst == WARNING:
         return starts, "No intact message.", True
     return starts, "", True
 
 
-def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
+def _next_step(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
@@ -240,7 +243,7 @@ def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     return "Check again, and start the broker."
 
 
-def _damaged(situation: Situation, errors: Collection[str]) -> str:
+def _what_is_damaged(situation: Situation, errors: Collection[str]) -> str:
     if "file-gap" in situation.log_codes:
         return "The messages of the missing file, unless it is put back."
     if situation.log_codes & {"log-crc", "log-damage", "log-position", "log-blank-missing"}:
@@ -254,6 +257,6 @@ def severities_of(causes: Iterable[Cause]) -> dict[str, int]:
     """Findings of each severity that occurs, the worst first."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for cause in causes:
-        for told in cause.all:
-            counts[told.severity] += told.count
+        for findings in cause.all:
+            counts[findings.severity] += findings.count
     return {severity: count for severity, count in counts.items() if count}

@@ -55,7 +55,7 @@ def _timeline(ctx: Context) -> Timeline | None:
     try:
         return timeline_of(ctx.layout)
     except (CorruptFile, MissingRuntime):
-        return None  # told where the database is checked
+        return None  # reported where the database is checked
 
 
 def _check_timeline(ctx: Context, timeline: Timeline, queue: PlainQueue) -> None:
@@ -78,7 +78,7 @@ def _in_database(ctx: Context) -> RocksQueue | None:
             return None
         return open_rocks_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID)
     except (CorruptFile, MissingRuntime, UnreadableStore):
-        return None  # told where the database is checked
+        return None  # reported where the database is checked
 
 
 class _Check:
@@ -202,9 +202,9 @@ class _Check:
             self.ctx.found.add(
                 "timer-behind", "config/timercheck", offset=16, count=behind, topic=timer.TOPIC, queueId=0
             )
-        self._lost(found, queue, point, coming)
+        self._report_lost(found, queue, point, coming)
 
-    def _lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
+    def _report_lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
         """Messages that the wheel had, whose time is to come, and that nothing leads to.
 
         One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.
@@ -222,7 +222,7 @@ class _Check:
                 properties = parse(record.properties)
                 message = TimerMessage(0, record, properties, 0, 0)
                 time = message.deliver_time
-                # one that no broker can deliver is told where it is in the way
+                # one that no broker can deliver is reported where it is in the way
                 if record.topic != _TOPIC or time is None or time <= later or message.mark or message.unusable:
                     lost.pop(properties.get(UNIQ_KEY), None)
                     continue

@@ -56,12 +56,12 @@ class TimerMessage(NamedTuple):
     def unusable(self) -> str | None:
         """What is missing in its properties, so that a broker stops at it and delivers nothing behind it."""
         if self.deliver_time is None:
-            return f"{timer.OUT_MS} {_shown(self.properties.get(timer.OUT_MS))}"
+            return f"{timer.OUT_MS} {_describe(self.properties.get(timer.OUT_MS))}"
         if not self.properties.get(REAL_TOPIC):
             return f"no {REAL_TOPIC}"
         queue_id = number_of(self.properties.get(REAL_QID))
         if queue_id is None or not -(2**31) <= queue_id < 2**31:
-            return f"{REAL_QID} {_shown(self.properties.get(REAL_QID))}"
+            return f"{REAL_QID} {_describe(self.properties.get(REAL_QID))}"
         return None
 
     @property
@@ -101,7 +101,7 @@ def number_of(text: str | None) -> int | None:
     return number if -_MOST - 1 <= number <= _MOST else None
 
 
-def _shown(text: str | None) -> str:
+def _describe(text: str | None) -> str:
     return "is missing" if text is None else f"is {text[:40]!r}"
 
 

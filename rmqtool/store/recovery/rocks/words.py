@@ -46,7 +46,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
         )
     if dispatcher.stuck:
         said.append(
-            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: consumers "
+            f"{_name_queues(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: "
+            "consumers "
             "wait at offsets that do not exist"
         )
     behind = [
@@ -57,7 +58,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     if behind and verdict.files:
         does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
         said.append(
-            f"{_named(behind)}: the last unit points beyond the end of the log, and the broker {does}: consumers get "
+            f"{_name_queues(behind)}: the last unit points beyond the end of the log, and the broker {does}: "
+            "consumers get "
             "nothing for it"
         )
     if unknown := _unknown_topics(inputs, dispatcher):
@@ -89,7 +91,7 @@ def _is_kept(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or is_light(topic)
 
 
-def _named(keys: list[tuple[str, int]]) -> str:
+def _name_queues(keys: list[tuple[str, int]]) -> str:
     names = ", ".join(f"topic {topic!r} queue {queue_id}" for topic, queue_id in sorted(keys)[:_NAMED])
     return names + (f" and {len(keys) - _NAMED} more" if keys[_NAMED:] else "")
 
@@ -125,10 +127,10 @@ def report(recovery: Recovery) -> RecoveryReport:
     """What the broker would do; nothing of it is done."""
     dispatcher = recovery.dispatcher
     actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
-    told = report_of(recovery, actions=actions, applied=False, backup=None)
+    report = report_of(recovery, actions=actions, applied=False, backup=None)
     if recovery.refusals:
-        return replace(told, nextSteps=_ways_on(recovery, told.nextSteps))
-    return replace(told, notes=[*told.notes, NOT_IN_PLACE] if actions else told.notes)
+        return replace(report, nextSteps=_ways_on(recovery, report.nextSteps))
+    return replace(report, notes=[*report.notes, NOT_IN_PLACE] if actions else report.notes)
 
 
 def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
@@ -137,11 +139,11 @@ def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     if not any(why.startswith(f"{layout.path(place)}: ") for why in recovery.refusals):
         return ways
     # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
-    anew = (
+    rebuilt = (
         f"or, with a copy of the store at hand and the broker stopped, move {place} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
     return [
         f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes a store with queue files and every intact message",
-        anew,
+        rebuilt,
     ]
