@@ -1,19 +1,16 @@
 """The whole-store check: silent on what is healthy, exact on what is not, and never writing."""
 
-from dataclasses import replace
+import json
 from pathlib import Path
 
 import pytest
 
-from formats.config.files import Topics
-from formats.versions import V4_9
 from rmqtool import Message, Store
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.check.log import log
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import commit_log
-from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.conftest import Unpacked
@@ -162,14 +159,17 @@ def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pyt
     assert sum(searched) < 1 << 20
 
 
-def test_a_queue_that_no_consumer_reads_counts_its_messages(golden_copy: Unpacked) -> None:
+def test_messages_of_queues_that_are_not_read_are_counted(golden_copy: Unpacked) -> None:
+    """Fewer read queues than there were: their messages are there, and no consumer gets them."""
     store = golden_copy("broker")
     path = store / "config" / "topics.json"
-    topics = Topics.parse(path.read_bytes())
-    orders = topics.topics["Orders"]
-    fewer = replace(orders, read_queue_nums=orders.read_queue_nums - 1)
-    path.write_bytes(replace(topics, topics={**topics.topics, "Orders": fewer}).build(V4_9))
-    last = open_queue(StoreLayout(str(store)), "Orders", orders.read_queue_nums - 1)
-    assert last is not None
-    (found,) = [finding for finding in check_store(StoreLayout(str(store))) if finding.code == "queue-unread"]
-    assert (found.severity, found.count, found.queueId) == ("warning", last.max_offset, last.queue_id)
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["Orders"]["readQueueNums"] = 2
+    path.write_text(json.dumps(table))
+    found = [one for one in check_store(StoreLayout(str(store))) if one.code == "queue-unread"]
+    with Store(store) as opened:
+        stored = {one.queueId: one.maxOffset - one.minOffset for one in opened.queues() if one.topic == "Orders"}
+    assert {(one.severity, one.queueId, one.count) for one in found} == {
+        ("warning", number, stored[number]) for number in (2, 3)
+    }
+    assert f"the {stored[2]} messages of this queue" in found[0].consequence

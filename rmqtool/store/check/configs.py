@@ -1,6 +1,7 @@
 """Config files: readable, and in agreement with each other and with the queues."""
 
 import os
+from typing import Any
 
 from formats.config.file import ConfigFile
 from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, QueueOffset, SubscriptionGroups, Topics, kind_of
@@ -8,6 +9,7 @@ from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
+from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.config.files import config_place, read_config
@@ -114,17 +116,12 @@ def _topics(ctx: Context, topics: Topics) -> None:
         if config is None:
             ctx.found.add("topic-unknown", _path("topics.json"), topic=topic, queueId=queue_id, expected=topic)
         elif queue_id >= config.read_queue_nums and topic != _DELAY_TOPIC:
-            count = ctx.end_of((topic, queue_id)) - ctx.begin_of((topic, queue_id))
-            if count > 0:
-                ctx.found.add(
-                    "queue-unread",
-                    _path("topics.json"),
-                    topic=topic,
-                    queueId=queue_id,
-                    actual=f"readQueueNums {config.read_queue_nums}",
-                    count=count,
-                    consequence=f"consumers do not read {counted(count, 'message')} in it",
-                )
+            key = topic, queue_id
+            about: dict[str, Any] = {"actual": f"readQueueNums {config.read_queue_nums}", "severity": INFO}
+            if (unread := ctx.end_of(key) - ctx.begin_of(key)) > 0:
+                consequence = f"Consumers do not get the {counted(unread, 'message')} of this queue."
+                about |= {"severity": WARNING, "count": unread, "consequence": consequence}
+            ctx.found.add("queue-unread", _path("topics.json"), topic=topic, queueId=queue_id, **about)
 
 
 def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
