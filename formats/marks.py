@@ -22,11 +22,6 @@ def parse_abort(content: bytes) -> int | None:
     return int(content)
 
 
-def build_abort(process_id: int | None = None) -> bytes:
-    """Content of the file: empty as in 4.x, or a process id as in 5.0.0 and later."""
-    return b"" if process_id is None else b"%d" % process_id
-
-
 def is_lock(content: bytes) -> bool:
     """Whether a lock file holds what a broker writes; a broker that stopped before writing leaves it empty."""
     return content in (b"", LOCK)

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from rmqtool.analytics.dump.dump import dump_to_parquet
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
-    from rmqtool.services.opened.engine import Store
-    from rmqtool.services.opened.message import StoredMessage
+    from rmqtool.services.open_store.message import StoredMessage
+    from rmqtool.services.open_store.store import Store
     from rmqtool.store.append.outgoing import Message
     from rmqtool.store.log.commit_log import Damage
 
@@ -21,8 +21,8 @@ _LAZY = {
     "Damage": "rmqtool.store.log.commit_log",
     "DumpOptions": "rmqtool.analytics.dump.report",
     "Message": "rmqtool.store.append.outgoing",
-    "Store": "rmqtool.services.opened.engine",
-    "StoredMessage": "rmqtool.services.opened.message",
+    "Store": "rmqtool.services.open_store.store",
+    "StoredMessage": "rmqtool.services.open_store.message",
     "consumer_groups": "rmqtool.services.consumers.groups",
     "consumer_lag": "rmqtool.services.consumers.groups",
     "dump_to_parquet": "rmqtool.analytics.dump.dump",

@@ -184,7 +184,7 @@ def render_body(body: bytes, mode: str) -> tuple[Any, str]:
 def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[str, Any]:
     """The other way round: what ``rmqtool.store.append.outgoing.Message`` takes, from a row of machine output.
 
-    Where a message lay, and what is worked out anew when it is stored (sizes, CRC, offsets, ids), is not looked at. A
+    Where a message lay, and what is computed again when it is stored (sizes, CRC, offsets, ids), is not looked at. A
     body that was shown inflated is stored so. Of fields that are absent the defaults count; a topic there must be. A
     row that says where its message lay was stored once, and is not delayed again.
 
@@ -194,15 +194,15 @@ def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[
     Raises:
         ValueError: a field is of another kind than machine output has.
     """
-    fields: dict[str, Any] = {"topic": _typed(row, "topic", str)}
+    fields: dict[str, Any] = {"topic": _value_of(row, "topic", str)}
     for name, field in _NUMBERS.items():
         if row.get(name) is not None:
-            fields[field] = _typed(row, name, int)
+            fields[field] = _value_of(row, name, int)
     if not keep_times:
         fields.pop("store_timestamp", None)
     for name, field in (("bornHost", "born_host"), ("storeHost", "store_host")):
         if row.get(name) is not None:
-            fields[field] = _typed(row, name, str)
+            fields[field] = _value_of(row, name, str)
     fields["was_stored"] = row.get("physicalOffset") is not None
     fields["body"] = _body_of(row)
     if fields.get("sys_flag", 0) & COMPRESSED and "bodyError" not in row:
@@ -212,7 +212,7 @@ def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[
         raise ValueError("properties: not a map of texts")
     fields["properties"] = properties = dict(properties)
     if row.get("tags") is not None and TAGS not in properties:
-        properties[TAGS] = _typed(row, "tags", str)
+        properties[TAGS] = _value_of(row, "tags", str)
     keys = row.get("keys")
     if keys and KEYS not in properties:
         if not isinstance(keys, str | list) or not all(isinstance(key, str) for key in keys):
@@ -232,7 +232,7 @@ _NUMBERS = {
 }
 
 
-def _typed(row: Mapping[str, Any], name: str, kind: type) -> Any:
+def _value_of(row: Mapping[str, Any], name: str, kind: type) -> Any:
     value = row.get(name)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)  # of a number in JSON nobody knows whether it was a float

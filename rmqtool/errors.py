@@ -17,7 +17,7 @@ class UnreadableStore(RmqError):
 
 
 class OutputLost(RmqError):
-    """Stdout takes no more of what a command that writes has to say: whoever reads it must not take that for success.
+    """Stdout takes no more of what a command that writes has to say: its readers must not take that for success.
 
     The words say what was done.
     """

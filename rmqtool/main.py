@@ -30,10 +30,10 @@ def main() -> None:
     try:
         _prepare()
         terminated = _end_readers_as_ctrl_c_does(sys.argv[1:])
-        code = _shown(sys.argv[1:])
+        code = _run_paged(sys.argv[1:])
         sys.stdout.flush()
     except OSError as err:
-        code = _unwritten(err)
+        code = _exit_code_of(err)
     except KeyboardInterrupt:
         _stop_writing()
         code = 130
@@ -43,12 +43,12 @@ def main() -> None:
 
 
 def _prepare() -> None:
-    """Make the three streams what every command may take them for, and bad sectors something that is told."""
+    """Make the three streams what every command may take them for, and bad sectors an error with a message."""
     _fill_descriptors()
-    if sys.stdin is None:  # closed by whoever started this process; sys.__stdin__ goes on telling that
+    if sys.stdin is None:  # closed by the parent process; sys.__stdin__ goes on telling that
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this process
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
         elif name == "stdout":
             _name_stdout()
@@ -96,23 +96,23 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
     return came
 
 
-def _shown(argv: list[str]) -> int:
+def _run_paged(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
-    from rmqtool.cli.startup.paging import notes_below, paged
+    from rmqtool.cli.startup.paging import notes_below, through_pager
 
     with notes_below(argv):
         if not sys.stdout.isatty() and "--no-pager" not in argv:
             return _run(argv)
-        with paged(argv) as left:
+        with through_pager(argv) as left:
             return _run(left)
 
 
 def _say_stopped(argv: list[str]) -> None:
     """What was going on when Ctrl-C came, and what is left of it."""
     if "rmqtool.progress" in sys.modules:
-        from rmqtool.cli.startup.failing import stopped
+        from rmqtool.cli.startup.failing import tell_stopped
 
-        stopped(argv)
+        tell_stopped(argv)
 
 
 def _last_line(words: str) -> str:
@@ -131,7 +131,7 @@ def _fill_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free
 
 
-def _unwritten(err: OSError) -> int:
+def _exit_code_of(err: OSError) -> int:
     """The exit code of an error of stdout, which takes no more, or of one without a name."""
     from rmqtool.cli.commands import writes
 

@@ -1,4 +1,4 @@
-"""How far long work is: whoever works says so here, and a front end that wants to show it listens.
+"""How far long work is: what works says so here, and a front end that wants to show it listens.
 
 It is ambient, as logging is, so that no function takes an argument for it. Work costs an addition: a listener looks at
 the numbers by its own clock.
@@ -16,7 +16,7 @@ class Stage:
         name: what is done, in words that follow "while": "reading the log".
         total: how much there is to do; None where nobody knows.
         unit: of both: "bytes", "messages", ...
-        done: how much of it is done; whoever works sets it.
+        done: how much of it is done; what works sets it.
     """
 
     __slots__ = ("done", "name", "total", "unit")
@@ -26,12 +26,12 @@ class Stage:
 
 
 class Listener(Protocol):
-    """Is told of stages; those that begin inside of another end before it."""
+    """Hears of stages; those that begin inside of another end before it."""
 
     def began(self, stage: Stage) -> None:
         """A stage begins."""
 
-    def ended(self, stage: Stage) -> None:
+    def end(self, stage: Stage) -> None:
         """It has ended, well or not."""
 
 
@@ -50,7 +50,7 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener = before
 
 
-def heard() -> bool:
+def is_heard() -> bool:
     """Whether anybody listens."""
     return _listener is not None
 
@@ -70,7 +70,7 @@ def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[
         raise
     finally:
         if listener is not None:
-            listener.ended(made)
+            listener.end(made)
 
 
 def broken_off() -> Stage | None:

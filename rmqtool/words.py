@@ -8,3 +8,34 @@ def counted(number: int, one: str, many: str = "") -> str:
         many: the word for more than one, where it is not the other with an s.
     """
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_commands: set[str] = set()  # those that were put into sentences
+
+
+def command_line(*words: str) -> str:
+    """A command of ours as a person types it, for a sentence; it is kept whole where that is folded."""
+    line = " ".join(("rmqtool", *words))
+    if not all(words) or not (line.isascii() and "".join(words).replace("-", "").isalnum()):
+        from shlex import join
+
+        line = join(["rmqtool", *words])
+    _commands.add(line)
+    return line
+
+
+def commands_in(text: str) -> list[str]:
+    """The command lines of :func:`command_line` that a text has, the longest first."""
+    return sorted((line for line in _commands if line in text), key=len, reverse=True)
+
+
+def with_store(text: str, store: str) -> str:
+    """A text with a store's path in the place of the word STORE, but for one in a path."""
+    import re
+    from shlex import quote
+
+    def put(text: str) -> str:
+        return re.sub(r"(?<![\w/])STORE(?![\w/])", lambda _match: quote(store), text)
+
+    _commands.update(put(line) for line in commands_in(text))
+    return put(text)

@@ -44,10 +44,13 @@ def has(case: str, name: str) -> bool:
 
 def unpack(case: str, folder: Path) -> Path:
     """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
-    place = next(place for place in (STORES_OF_5, STORES_OF_5_5, PARTS_OF_5, STORES) if (place / case).is_dir())
-    with tarfile.open(place / case / "store.tar.xz") as packed:
+    with tarfile.open(_place(case) / case / "store.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "store"
+
+
+def _place(case: str) -> Path:
+    return next(place for place in (STORES_OF_5, STORES_OF_5_5, PARTS_OF_5, STORES) if (place / case).is_dir())
 
 
 def about(case: str) -> dict[str, Any]:
@@ -62,8 +65,7 @@ def recovered(case: str) -> dict[str, Any]:
 
 def messages(case: str) -> Iterator[dict[str, Any]]:
     """Every consume-queue entry in order, with the message that it points to."""
-    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
-    with gzip.open(place / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(_place(case) / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 

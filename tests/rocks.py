@@ -6,8 +6,12 @@ from pathlib import Path
 
 import rocksdict
 
+from formats.layouts.derived import POP_KEY_HEAD, POP_KEY_TAIL, ROCKS_OFFSET
+from formats.queues.rocks import RocksOffset
+from formats.variants.pop_store import PopStoreKey
 from rmqtool.store.layout.rocksdb import Database
 
+_KEY_MARK = b"@"
 Families = dict[str, dict[bytes, bytes]]
 
 
@@ -59,3 +63,15 @@ def write_tables(folder: Path, count: int) -> None:
         database.put(b"key-%d" % number, b"value")
         database.flush()
     database.close()
+
+
+def build_offset(offset: RocksOffset) -> bytes:
+    """Stored form of one end of a queue."""
+    return ROCKS_OFFSET.pack(*offset)
+
+
+def build_key(key: PopStoreKey) -> bytes:
+    """Stored form of the key of a record of POP."""
+    names = _KEY_MARK.join(name.encode("utf-8", "surrogateescape") for name in (key.group, key.topic))
+    tail = POP_KEY_TAIL.pack(_KEY_MARK, key.queue_id, _KEY_MARK, key.queue_offset)
+    return POP_KEY_HEAD.pack(key.visible_time) + names + tail

@@ -82,3 +82,9 @@ class Timers:
         point = timer.Checkpoint(NOW, len(self.log), self.taken, self.taken)
         (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
         return store
+
+
+def slot_for(buf: bytes | memoryview, time: int, precision: int = 1000) -> timer.Slot | None:
+    """The slot for a delivery time in ms, or None where the wheel holds another round's slot there, or nothing."""
+    slot = timer.read_slot(buf, timer.slot_index(time, precision))
+    return slot if slot.time == time // precision and any(slot) else None

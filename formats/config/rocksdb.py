@@ -1,8 +1,9 @@
 """Topics, groups and consumer progress that a 5.x broker keeps in RocksDB: one key and one JSON value for each.
 
 Source: broker.config.v1.RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager of
-5.3.3 (configManagerVersion v1: a database for each table); broker.config.v2.ConfigHelper, ConsumerOffsetManagerV2 (v2:
-one for all, told apart by the beginning of keys); store-formats 7.12.
+5.3.3 (configManagerVersion v1: a database for each table) and of 5.5.0 (useSingleRocksDBForAllConfigs: one database
+with column families for each table); broker.config.v2.ConfigHelper, ConsumerOffsetManagerV2 (v2: one for all, told
+apart by the beginning of keys); store-formats 7.12, releases-5.4-5.5 6.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,11 +14,12 @@ from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
 from formats.layouts.derived import CONFIG_HEAD, CONFIG_NAME, CONFIG_OFFSET, CONFIG_QUEUE, CONFIG_VERSION
 
-ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families
+ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families of a database for one table
 VERSION_KEY = b"kvDataVersionKey"
 Pairs = Iterable[tuple[bytes, bytes]]
 
-V2 = "config/rdb"  # below the store
+SINGLE = "config/metadata"  # below the store; since 5.4
+V2 = "config/rdb"
 _PREFIX, _VERSION, _ENTRY, _MARK = 1, 1, 2, 1
 _JSON = 1  # first byte of a value
 _NUMBERS = {"consumerOffset.json": 1, "topics.json": 3, "subscriptionGroup.json": 4}
@@ -29,42 +31,48 @@ class Table(NamedTuple):
     place: str  # below the store
     member: str
     inner: str | None  # what a value wraps its map in
+    family: str  # of its entries in the single database; that of its version has "Version" behind it
 
 
 TABLES = {
-    "topics.json": Table("config/topics", "topicConfigTable", None),
-    "subscriptionGroup.json": Table("config/subscriptionGroups", "subscriptionGroupTable", None),
-    "consumerOffset.json": Table("config/consumerOffsets", "offsetTable", "offsetTable"),
+    "topics.json": Table("config/topics", "topicConfigTable", None, "topic"),
+    "subscriptionGroup.json": Table("config/subscriptionGroups", "subscriptionGroupTable", None, "subscriptionGroup"),
+    "consumerOffset.json": Table("config/consumerOffsets", "offsetTable", "offsetTable", "consumerOffset"),
 }
 """File name below ``config/`` → the database in its place."""
 
 
-def as_file(name: str, families: Mapping[str, Pairs]) -> dict[Key, Value]:
+def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -> dict[Key, Value]:
     """The content of a database as the file of that name would have it.
 
     Args:
         name: one of :data:`TABLES`.
         families: column family to its keys and values; one that is missing is empty.
+        single: the database holds all tables (:data:`SINGLE`).
 
     Raises:
         FormatError: a value is not JSON as brokers write it; the reason has its key.
     """
     table = TABLES[name]
+    entries_in, versions_in = (table.family, f"{table.family}Version") if single else (ENTRIES, VERSIONS)
     entries: dict[Key, Value] = {}
-    for key, value in families.get(ENTRIES, ()):
-        parsed = _parsed(key, value)
+    for key, value in families.get(entries_in, ()):
+        parsed = _parse_value(key, value)
         if table.inner is not None:
             if not isinstance(parsed, dict) or not isinstance(parsed.get(table.inner), dict):
                 raise BadText(0, f"key {_text(key)!r}: no {table.inner} in its value")
             parsed = parsed[table.inner]
         entries[_text(key)] = parsed
     made: dict[Key, Value] = {table.member: entries}
-    for key, value in families.get(VERSIONS, ()):
+    for key, value in families.get(versions_in, ()):
         if key == VERSION_KEY:
-            made["dataVersion"] = _parsed(key, value)
-    forbidden: dict[Key, Value] = {_text(key): _parsed(key, value) for key, value in families.get(FORBIDDEN, ())}
-    if forbidden:
-        made["forbiddenTable"] = forbidden
+            made["dataVersion"] = _parse_value(key, value)
+    if name == "subscriptionGroup.json":
+        forbidden: dict[Key, Value] = {
+            _text(key): _parse_value(key, value) for key, value in families.get(FORBIDDEN, ())
+        }
+        if forbidden:
+            made["forbiddenTable"] = forbidden
     return made
 
 
@@ -104,7 +112,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
             entry, behind = _name(rest)
             if behind or value[:1] != bytes([_JSON]):
                 raise BadText(0, f"key {key.hex()}: not a name and JSON")
-            entries[entry] = _parsed(entry.encode("utf-8", "replace"), value[1:])
+            entries[entry] = _parse_value(entry.encode("utf-8", "replace"), value[1:])
     return {TABLES[name].member: entries, **made}
 
 
@@ -134,7 +142,7 @@ def _text(key: bytes) -> str:
     return key.decode("utf-8", "replace")  # as Java reads it
 
 
-def _parsed(key: bytes, value: bytes) -> Value:
+def _parse_value(key: bytes, value: bytes) -> Value:
     try:
         return loads(value, cycles=False)
     except FormatError as err:

@@ -30,7 +30,7 @@ def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
     """What can be made out of a damaged file: an object that the model reads, perhaps an empty one."""
     torn = loads_torn(data)  # None where it is well-formed, but some of it does not fit
     found = _fitting(model, loads_prefix(data)[0], []) if torn is None else _fitting(model, torn.value, torn.open)
-    for name, key, entry in _carved(model, data):
+    for name, key, entry in _carve(model, data):
         table = found.setdefault(name, {})
         assert isinstance(table, dict)
         table.setdefault(key, entry)
@@ -43,11 +43,11 @@ def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Val
     for name, kind in tables_of(model).items():
         tables = [table[name] for table in (older, newer) if isinstance(table.get(name), dict)]
         if tables:
-            merged[name] = _merged(kind, *tables)
+            merged[name] = _merge(kind, *tables)
     return merged
 
 
-def _merged(kind: Kind, *tables: Any) -> Any:
+def _merge(kind: Kind, *tables: Any) -> Any:
     """Tables by their keys, tables in them too; anything else is one piece."""
     made: dict[Key, Value] = {}
     for table in tables:
@@ -55,7 +55,7 @@ def _merged(kind: Kind, *tables: Any) -> Any:
             old = made.get(key)
             inner = kind.item if isinstance(kind, Table) else kind
             nested = isinstance(inner, Table) and isinstance(old, dict) and isinstance(item, dict)
-            made[key] = _merged(inner, old, item) if nested else item
+            made[key] = _merge(inner, old, item) if nested else item
     return made
 
 
@@ -121,7 +121,7 @@ def _plain(value: Value | Key) -> bool:
     return True
 
 
-def _carved(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]:
+def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]:
     """(table, key, entry) of what reads as an entry and says by itself what it is, wherever it stands."""
     found: list[tuple[str, Key, Value]] = []
     tables, at = tables_of(model), 0

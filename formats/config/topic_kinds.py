@@ -3,7 +3,7 @@
 Source: common.topic.TopicValidator, common.TopicAttributes, common.attribute.TopicMessageType; message-services 1.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
@@ -28,7 +28,7 @@ def nature_of(topic: str, configs: Mapping[str, TopicConfig]) -> list[str]:
     return nature(topic, kind_of(topic, config, configs), *(attributes.get(name) for name in names))
 
 
-def kind_of(topic: str, config: TopicConfig | None, configs: Mapping[str, TopicConfig]) -> str:
+def kind_of(topic: str, config: TopicConfig | None, topics: Container[str]) -> str:
     """normal, retry, dlq or system.
 
     That a topic names the cluster or the broker itself shows in its permission (others inherit from it), or in the
@@ -38,7 +38,7 @@ def kind_of(topic: str, config: TopicConfig | None, configs: Mapping[str, TopicC
         return "retry"
     if topic.startswith(DLQ_PREFIX):
         return "dlq"
-    reply = topic.endswith(REPLY_SUFFIX) and topic.removesuffix(REPLY_SUFFIX) in configs
+    reply = topic.endswith(REPLY_SUFFIX) and topic.removesuffix(REPLY_SUFFIX) in topics
     inherited = config is not None and config.perm & Perm.INHERIT
     if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or reply or inherited:
         return "system"

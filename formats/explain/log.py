@@ -62,7 +62,7 @@ def explain_dledger(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
     at, limit, number = 0, len(buf), 0
     while at < limit:
         if dledger.kind_at(buf, at, limit) in ("record", "record-blank"):
-            yield from _moved(explain(memoryview(buf)[at:], base + at), at)
+            yield from _shift(explain(memoryview(buf)[at:], base + at), at)
             return
         found = dledger.read_entry(buf, at, limit)
         unit = f"entry[{number}]"
@@ -85,7 +85,7 @@ def explain_dledger(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
             return
 
 
-def _moved(spans: Iterator[Span], by: int) -> Iterator[Span]:
+def _shift(spans: Iterator[Span], by: int) -> Iterator[Span]:
     return (span._replace(start=span.start + by, end=span.end + by) for span in spans)
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Unit(NamedTuple):
+class UnitText(NamedTuple):
     """One table."""
 
     title: str
@@ -21,7 +21,7 @@ class File(NamedTuple):
     source: str  # Java classes
     since: str  # first version of RocketMQ that writes it
     text: str
-    units: tuple[Unit, ...]
+    units: tuple[UnitText, ...]
 
 
 BIG_ENDIAN = """
@@ -45,12 +45,12 @@ more, a blank ends the file. A record ends the log where its lengths do not add 
 does not have its checksum.
 """,
         (
-            Unit(
+            UnitText(
                 "Record, version 1",
                 "record 1",
                 "`B`, `T` and `P` are the lengths of body, topic and properties; a negative `B` or `P` counts as 0.",
             ),
-            Unit(
+            UnitText(
                 "Record, version 2",
                 "record 2",
                 """
@@ -59,8 +59,8 @@ head and the body are those of version 1; after them:
 """,
                 "5.1.0",
             ),
-            Unit("End-of-file blank", "blank", "It has at least 8 bytes."),
-            Unit(
+            UnitText("End-of-file blank", "blank", "It has at least 8 bytes."),
+            UnitText(
                 "Item of a batch",
                 "batch item",
                 "Of a batch on the wire, and since 5.0 in the body of a record with the bit `inner-batch`.",
@@ -78,7 +78,7 @@ The entry of queue offset `q` lies `20 * q` bytes after the queue's beginning. T
 queue. Where a queue begins in the middle of its first file, fillers (size 2^31-1) stand in front.
 """,
         (
-            Unit(
+            UnitText(
                 "Entry",
                 "queue entry",
                 """
@@ -98,7 +98,7 @@ queue. Where a queue begins in the middle of its first file, fillers (size 2^31-
 Only with `enableConsumeQueueExt`. Units of different length follow one another; a `unit_size` of -1 says that the rest
 of the file is not used.
 """,
-        (Unit("Unit", "extension unit", "`B` is the length of the bit map."),),
+        (UnitText("Unit", "extension unit", "`B` is the length of the bit map."),),
     ),
     File(
         "Batch consume queue",
@@ -109,7 +109,7 @@ of the file is not used.
         """
 For topics with `queue.type=BatchCQ`: an entry for each batch, found by binary search over `base_queue_offset`.
 """,
-        (Unit("Entry", "batch entry"),),
+        (UnitText("Entry", "batch entry"),),
     ),
     File(
         "Consume queues in RocksDB",
@@ -124,12 +124,12 @@ by that length, the topic, the queue id and the queue offset. The broker writes 
 in memory at a crash is built again from the commit log at the next start.
 """,
         (
-            Unit("Beginning of every key", "rocks topic", "Behind it the topic in UTF-8."),
-            Unit("Key of a unit, after the topic", "rocks unit key"),
-            Unit("Unit", "rocks unit"),
-            Unit("Key in the family `offset`, after the topic", "rocks offset key"),
-            Unit("First and last message", "rocks offset", "A queue that never had a message has no `max`."),
-            Unit(
+            UnitText("Beginning of every key", "rocks topic", "Behind it the topic in UTF-8."),
+            UnitText("Key of a unit, after the topic", "rocks unit key"),
+            UnitText("Unit", "rocks unit"),
+            UnitText("Key in the family `offset`, after the topic", "rocks offset key"),
+            UnitText("First and last message", "rocks offset", "A queue that never had a message has no `max`."),
+            UnitText(
                 "How far the queues were built",
                 "rocks built",
                 "The value in the family `offset` for the topic `CHECKPOINT_TOPIC`, `max`, queue 0.",
@@ -149,8 +149,36 @@ each message that was handed out and not acked. A value is a JSON object: `popTi
 `attemptTimes`, `attemptId`.
 """,
         (
-            Unit("Beginning of a key", "pop key head", "Behind it the group, `@` and the topic."),
-            Unit("End of a key", "pop key tail"),
+            UnitText("Beginning of a key", "pop key head", "Behind it the group, `@` and the topic."),
+            UnitText("End of a key", "pop key tail"),
+        ),
+    ),
+    File(
+        "Index, timers and half messages, in RocksDB",
+        "`rocksdbstore/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
+        "as RocksDB makes them",
+        "`store.rocksdb.MessageRocksDBStorage`, `IndexRocksDBRecord`, `TimerRocksDBRecord`, `TransRocksDBRecord`",
+        "5.4.0",
+        """
+Every broker makes this database. The column family `default` is the index (`indexRocksDBEnable`), `timer` has timer
+messages (`timerRocksDBEnable`), `trans` the half messages that are open (`transRocksDBEnable` with
+`transWriteOriginTransHalfEnable=false`). Writes reach the disk late: after a kill the database is often empty, and the
+next start fills it from the log. How far a family has come, these keys say: `lastOffsetPy` and `lastStoreTimeStamp`,
+and in `timer` `sys_topic_scan_offset_checkpoint` (the next queue offset of `rmq_sys_wheel_timer`) and
+`timeline_checkpoint` (what is due before this time has been delivered).
+""",
+        (
+            UnitText("Beginning of a key of the timeline", "timeline key head"),
+            UnitText("A timer message", "timeline value"),
+            UnitText("Beginning of a key of a half message", "half key head"),
+            UnitText("A half message", "half value"),
+            UnitText(
+                "Beginning of a key of the index",
+                "key hour",
+                "In place of `@K@key`: `@T@tags`, or `@U@` alone for the unique key.",
+            ),
+            UnitText("End of a key of the index", "key tail", "The value is the store time, as below."),
+            UnitText("How far it has come", "position"),
         ),
     ),
     File(
@@ -165,11 +193,11 @@ the key, and in the value a byte 1 and the JSON object that a JSON file would ha
 group with its length, a byte 1, the topic with its length, and the queue.
 """,
         (
-            Unit("Beginning of every key", "config head"),
-            Unit("A name", "config name"),
-            Unit("End of the key of a consumer offset", "config queue"),
-            Unit("A consumer offset", "config offset"),
-            Unit("Data version", "config version", "The value of the record whose key ends in `data_version`."),
+            UnitText("Beginning of every key", "config head"),
+            UnitText("A name", "config name"),
+            UnitText("End of the key of a consumer offset", "config queue"),
+            UnitText("A consumer offset", "config offset"),
+            UnitText("Data version", "config version", "The value of the record whose key ends in `data_version`."),
         ),
     ),
     File(
@@ -181,12 +209,12 @@ group with its length, a byte 1, the topic with its length, and the queue.
         """
 A header, then hash slots, then entries. A key `topic#key` belongs to the slot `key_hash % slots`; its entries hang in a
 chain from the newest to the oldest. Neither the number of slots nor that of entries is stored: they are the broker's
-`maxHashSlotNum` and `maxIndexNum`. Hashes collide, so whoever looks a key up compares the message itself.
+`maxHashSlotNum` and `maxIndexNum`. Hashes collide, so a look-up compares the message itself.
 """,
         (
-            Unit("Header", "index header"),
-            Unit("Slot", "index slot"),
-            Unit("Entry", "index entry"),
+            UnitText("Header", "index header"),
+            UnitText("Slot", "index slot"),
+            UnitText("Entry", "index entry"),
         ),
     ),
     File(
@@ -196,10 +224,10 @@ chain from the newest to the oldest. Neither the number of slots nor that of ent
         "`store.StoreCheckpoint`",
         "4.x",
         """
-Up to where messages, queue entries and index are flushed, told in store timestamps. A file that is shorter reads as if
+Up to where messages, queue entries and index are flushed, as store timestamps. A file that is shorter reads as if
 zeros followed.
 """,
-        (Unit("Checkpoint", "checkpoint"),),
+        (UnitText("Checkpoint", "checkpoint"),),
     ),
     File(
         "Timer wheel",
@@ -211,7 +239,7 @@ zeros followed.
 A ring of slots of 32 bytes, one for each `timerPrecisionMs` (a second) of two weeks. A slot counts only where `time` is
 the time that is looked for.
 """,
-        (Unit("Slot", "timer slot"),),
+        (UnitText("Slot", "timer slot"),),
     ),
     File(
         "Timer log",
@@ -223,7 +251,7 @@ the time that is looked for.
 Units of 52 bytes; those of one slot are chained backwards. A blank of 16 bytes ends a file; its magic lies where units
 have theirs.
 """,
-        (Unit("Unit", "timer unit"), Unit("End-of-file blank", "timer blank")),
+        (UnitText("Unit", "timer unit"), UnitText("End-of-file blank", "timer blank")),
     ),
     File(
         "Timer checkpoint",
@@ -232,7 +260,7 @@ have theirs.
         "`store.timer.TimerCheckpoint`",
         "5.0",
         "How far the timer service has come.",
-        (Unit("Checkpoint", "timer checkpoint"),),
+        (UnitText("Checkpoint", "timer checkpoint"),),
     ),
     File(
         "Compaction log and queue",
@@ -262,7 +290,7 @@ file over a multiple, else to the next one, also where it is a multiple; at leas
 In place of the commit log with `enableDLegerCommitLog`: each entry wraps one record, whose `physical_offset` is
 `position + 48`. Such logs are recognised and named, not read.
 """,
-        (Unit("Entry header", "dledger entry"), Unit("End-of-file blank", "dledger blank")),
+        (UnitText("Entry header", "dledger entry"), UnitText("End-of-file blank", "dledger blank")),
     ),
     File(
         "DLedger index",
@@ -274,7 +302,7 @@ In place of the commit log with `enableDLegerCommitLog`: each entry wraps one re
 The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `endIndex=`, `committedIndex=`) and
 `currterm` (`currTerm=`, `voteLeader=`), both text.
 """,
-        (Unit("Unit", "dledger index"),),
+        (UnitText("Unit", "dledger index"),),
     ),
     File(
         "Remoting frame",
@@ -287,7 +315,7 @@ A frame is its head, the header and the body. The header is JSON (`code`, `langu
 `remark`, `extFields`) or binary. The binary one goes on with the remark and the fields: an int32 length and the text of
 the remark, an int32 length of all fields, and of each its key after an int16 and its value after an int32 length.
 """,
-        (Unit("Head", "frame head"), Unit("Binary header", "remoting header")),
+        (UnitText("Head", "frame head"), UnitText("Binary header", "remoting header")),
     ),
 )
 
@@ -313,5 +341,5 @@ others are recognised and named.
 
 CONFIG = """
 JSON as fastjson writes it, with the generation before in `.bak`. Members that are not known here are kept. What a file
-lacks has the default of the Java class. Of the versions only 4.9 and 5.3 are told apart here.
+lacks has the default of the Java class. Of the versions only 4.9 and 5.3 are distinguished here.
 """

@@ -75,7 +75,7 @@ def ext_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
     limit = len(buf)
     for number, (at, unit) in enumerate(consume_queue_ext.units(buf)):
         path = f"unit[{number}]"
-        if isinstance(unit, consume_queue_ext.Unit):
+        if isinstance(unit, consume_queue_ext.ExtensionUnit):
             address = consume_queue.ext_address(base + at)
             spans = walk(queues.EXT_UNIT, buf, at, limit, path, {"store_timestamp": time_note})
             yield from _first_noted(spans, f"address {address}")

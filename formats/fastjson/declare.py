@@ -99,7 +99,7 @@ class Kind(ABC):
         """The value in memory. Raises `Unfit`, also for None; members that are null are left out before."""
 
     def write(self, value: Any, dialect: Dialect, version: Version) -> Any:
-        """The JSON value, made anew: what two objects share must not become a reference in the file.
+        """The JSON value, a new one: what two objects share must not become a reference in the file.
 
         fastjson 1.2.83 writes one for a shared ``attributes`` map, but reads it back as an attribute named ``$ref``.
         """

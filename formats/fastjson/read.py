@@ -51,7 +51,7 @@ def loads(data: bytes, dialect: Dialect = FILE, *, cycles: bool = True) -> Value
         data: the file, or the body.
         dialect: `FILE` or `BODY`.
         cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
-            for far more than the file is long: whoever carries them out would need all of that in memory.
+            for far more than the file is long: carrying them out would need all of that in memory.
 
     Raises:
         BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
@@ -233,7 +233,7 @@ class _Reader:
                     at = self.skip(blank, at + 1)
                     more = not text.startswith(closing, at)  # a comma may stand before the closing bracket
                 elif not text.startswith(closing, at):
-                    raise self._unexpected(at, f"',' or '{closing}'")
+                    raise self._error_at(at, f"',' or '{closing}'")
                 if not more:
                     at += 1
                     closed = inside
@@ -289,10 +289,10 @@ class _Reader:
         elif first == "{" and self.dialect.object_keys:
             key, end = self._object_key(at)
         else:
-            raise self._unexpected(at, "a key")
+            raise self._error_at(at, "a key")
         end = self.skip(self.dialect.blank, end)
         if not self.text.startswith(":", end):
-            raise self._unexpected(end, "':'")
+            raise self._error_at(end, "':'")
         return key, end + 1
 
     def _object_key(self, at: int) -> tuple[ObjectKey, int]:
@@ -310,18 +310,18 @@ class _Reader:
             return (self._number(number) if _INTEGER.fullmatch(number.group()) else self._real(number)), number.end()
         name = self.dialect.name.match(self.text, at)
         if name is None or name.group() not in _WORDS:
-            raise self._unexpected(at, "a value")
+            raise self._error_at(at, "a value")
         return _WORDS[name.group()], name.end()
 
     def _number(self, found: re.Match[str]) -> int:
-        self._bounded(found)
+        self._check_number(found)
         return int(found.group())
 
     def _real(self, found: re.Match[str]) -> Real:
-        self._bounded(found)
+        self._check_number(found)
         return Real(found.group())
 
-    def _bounded(self, found: re.Match[str]) -> None:
+    def _check_number(self, found: re.Match[str]) -> None:
         if (length := found.end() - found.start()) > MAX_NUMBER:
             raise self.error(found.start(), f"a number of {length} characters")
 
@@ -394,7 +394,7 @@ class _Reader:
             known[id(container)] = plain + keys + sum(known[id(item)] for item in inner)
         return known[id(target)]
 
-    def _unexpected(self, at: int, wanted: str) -> BadText:
+    def _error_at(self, at: int, wanted: str) -> BadText:
         if at >= len(self.text):
             return self.error(at, f"the text ends where {wanted} must come")
         return self.error(at, f"{self.text[at]!a} where {wanted} must come")

@@ -3,7 +3,7 @@
 from typing import TypeAlias, Union
 
 MAX_NUMBER = 600
-"""Characters of a number. Python may be told to refuse integers of more than 640 digits; a long has 20."""
+"""Characters of a number. Python may be set to refuse integers of more than 640 digits; a long has 20."""
 
 Key: TypeAlias = "str | int | ObjectKey"
 """Key of an object: ``int`` when it stands bare in the text, ``str`` when it is quoted or an identifier."""

@@ -35,7 +35,7 @@ def dumps(value: Value, dialect: Dialect = FILE) -> bytes:
     return "".join(writer.out).encode("utf-8", "surrogateescape")
 
 
-def quoted(text: str, escaped: re.Pattern[str] = BODY.escaped) -> str:
+def quote(text: str, escaped: re.Pattern[str] = BODY.escaped) -> str:
     """A text as it is written, in a body without ``escaped``."""
     # most texts are printable, and only the form for browsers escapes more than quotes and backslashes in those
     if text.isprintable() and '"' not in text and "\\" not in text and escaped is not _BROWSER_TEXT:
@@ -75,7 +75,7 @@ class _Writer:
 
     def _scalar(self, value: Value) -> str:
         if isinstance(value, str):
-            return quoted(value, self.dialect.escaped)
+            return quote(value, self.dialect.escaped)
         if value is None:
             return "null"
         if isinstance(value, bool):
@@ -91,7 +91,7 @@ class _Writer:
         out, references, nulls, escaped, plain = self.out, self.references, self.nulls, self.escaped, self.plain
         if references:
             if id(value) in self.written:
-                out.append(f'{{"$ref":{quoted(self._path(value, place), _REFERENCE)}}}')
+                out.append(f'{{"$ref":{quote(self._path(value, place), _REFERENCE)}}}')
                 return
             self.written[id(value)] = place
         line, end = (self._line(tabs + 1), self._line(tabs) + "}") if self.tabs else ("", "}")
@@ -99,9 +99,9 @@ class _Writer:
         for key, item in value.items():
             if item is None and not nulls:
                 continue
-            name = line + quoted(key, escaped) if isinstance(key, str) else self._key(key)
+            name = line + quote(key, escaped) if isinstance(key, str) else self._key(key)
             if type(item) is str:
-                out.append(f"{before}{name}:{quoted(item, escaped)}")
+                out.append(f"{before}{name}:{quote(item, escaped)}")
             elif type(item) is int and plain:
                 out.append(f"{before}{name}:{_digits(item)}")
             elif isinstance(item, list | dict):
@@ -118,7 +118,7 @@ class _Writer:
             return f'"{_digits(key)}"' if self.dialect.quote_keys else _digits(key)
         if not isinstance(key, ObjectKey) or not self.dialect.object_keys:
             raise TypeError(f"{type(key).__name__} as the key of an object")
-        members = (f"{quoted(name)}:{self._scalar(item)}" for name, item in key if item is not None)
+        members = (f"{quote(name)}:{self._scalar(item)}" for name, item in key if item is not None)
         return f"{{{','.join(members)}}}"
 
     def _list(self, value: list[Value], tabs: int, place: _Place | None) -> None:

@@ -195,6 +195,40 @@ POP_KEY_TAIL = Flat(
         ("queue_offset", "q"),
     ),
 )
+TIMELINE_KEY_HEAD = Flat(
+    "head of a timer message's key in RocksDB",
+    (("deliver_time", "q"),),
+)
+TIMELINE_VALUE = Flat(
+    "timer message in RocksDB",
+    (
+        ("size", "i"),
+        ("physical_offset", "q"),
+    ),
+)
+HALF_KEY_HEAD = Flat(
+    "head of a half message's key in RocksDB",
+    (("physical_offset", "q"),),
+)
+HALF_VALUE = Flat(
+    "half message in RocksDB",
+    (
+        ("check_times", "i"),
+        ("size", "i"),
+    ),
+)
+KEY_HOUR = Flat(
+    "head of an index key in RocksDB",
+    (("hour", "q"),),
+)
+KEY_TAIL = Flat(
+    "tail of an index key in RocksDB",
+    (("physical_offset", "q"),),
+)
+POSITION = Flat(
+    "how far a database has come",
+    (("value", "q"),),
+)
 CONFIG_HEAD = Flat(
     "head of a configuration key in RocksDB",
     (

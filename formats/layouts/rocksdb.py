@@ -1,7 +1,10 @@
-"""Keys and values of consume queues, of what POP consumers hold, and of the newer configuration, in RocksDB.
+"""Keys and values of consume queues, of what POP consumers hold, of the newer configuration, and of the database for
+index, timers and half messages, in RocksDB.
 
 Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable,
-broker.pop.PopConsumerRecord, broker.config.v2.ConfigHelper; store-formats 4.6, 7.12.
+broker.pop.PopConsumerRecord, broker.config.v2.ConfigHelper; store-formats 4.6, 7.12. Since 5.4:
+store.index.rocksdb.IndexRocksDBRecord, store.timer.rocksdb.TimerRocksDBRecord, store.transaction.TransRocksDBRecord;
+releases-5.4-5.5 5.
 """
 
 from construct import Bytes, Int8sb, Int16sb, Int32sb, Int64sb, Struct
@@ -53,3 +56,16 @@ CONFIG_VERSION = Struct(
     "timestamp" / Int64sb * "of the last change, ms",
     "counter" / Int64sb * "changes so far",
 )
+TIMELINE_KEY_HEAD = Struct("deliver_time" / Int64sb * "when the message is to be delivered, ms; its unique key follows")
+TIMELINE_VALUE = Struct(
+    "size" / Int32sb * "total size of the record",
+    "physical_offset" / Int64sb * "start of the record in `rmq_sys_wheel_timer`",
+)
+HALF_KEY_HEAD = Struct("physical_offset" / Int64sb * "start of the half message; `@topic@` and its unique key follow")
+HALF_VALUE = Struct(
+    "check_times" / Int32sb * "how often the producer was asked",
+    "size" / Int32sb * "total size of the half message",
+)
+KEY_HOUR = Struct("hour" / Int64sb * "store time, cut to a whole hour (UTC), ms; `@topic@K@key@uniqKey@` follows")
+KEY_TAIL = Struct("physical_offset" / Int64sb * "start of the record in the commit log")
+POSITION = Struct("value" / Int64sb * "an offset or a time, ms: how far the database has come")

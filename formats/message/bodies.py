@@ -42,7 +42,7 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = MAX_BODY) -> bytes:
     raise FormatError(0, f"compression type {(sys_flag & COMPRESSION_MASK) >> 8} is not known")
 
 
-def _checked(out: bytes, *, whole: bool, limit: int, kind: str) -> bytes:
+def _check_inflated(out: bytes, *, whole: bool, limit: int, kind: str) -> bytes:
     if len(out) > limit:
         raise BadLength(0, f"{kind} body inflates to more than {limit} bytes")
     if not whole:
@@ -58,7 +58,7 @@ def _inflate(body: bytes, limit: int) -> bytes:
         out = stream.decompress(body, limit + 1)
     except zlib.error as err:
         raise FormatError(0, f"zlib body: {err}") from err
-    return _checked(out, whole=stream.eof, limit=limit, kind="zlib")
+    return _check_inflated(out, whole=stream.eof, limit=limit, kind="zlib")
 
 
 def _lz4(body: bytes, limit: int) -> bytes:
@@ -69,7 +69,7 @@ def _lz4(body: bytes, limit: int) -> bytes:
         out = stream.decompress(body, max_length=limit + 1)
     except (RuntimeError, ValueError, MemoryError, EOFError) as err:
         raise FormatError(0, f"lz4 body: {err}") from err
-    return _checked(out, whole=stream.eof, limit=limit, kind="lz4")
+    return _check_inflated(out, whole=stream.eof, limit=limit, kind="lz4")
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
@@ -85,7 +85,7 @@ def _zstd(body: bytes, limit: int) -> bytes:
                 break
     except (zstandard.ZstdError, MemoryError) as err:
         raise FormatError(0, f"zstd body: {err}") from err
-    return _checked(b"".join(parts), whole=stream.eof, limit=limit, kind="zstd")
+    return _check_inflated(b"".join(parts), whole=stream.eof, limit=limit, kind="zstd")
 
 
 class BatchItem(NamedTuple):

@@ -182,7 +182,7 @@ def _whole(packed: bytes) -> Record:
     return record
 
 
-def changed(record: Record, *, topic: bytes | None = None, properties: bytes | None = None) -> bytes:
+def rebuild(record: Record, *, topic: bytes | None = None, properties: bytes | None = None) -> bytes:
     """The bytes of a stored message with another topic or other properties.
 
     Raises:

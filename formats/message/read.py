@@ -1,6 +1,7 @@
 """Read one commit-log record, with every length bounded before use.
 
-The rules are those of ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3; store-formats 9.1), told apart by name.
+The rules are those of ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3; store-formats 9.1), distinguished by
+name.
 """
 
 import zlib

@@ -77,19 +77,6 @@ def valid_prefix(array: "Entries") -> int:
     return len(array)
 
 
-def leading_filler(array: "Entries") -> int:
-    """Number of filler entries that the file begins with."""
-    import numpy as np
-
-    for start in range(0, len(array), _CHUNK):
-        part = array[start : start + _CHUNK]
-        filler = (part["physical_offset"] == 0) & (part["size"] == FILLER_SIZE) & (part["tags_code"] == 0)
-        other = np.flatnonzero(~filler)
-        if len(other):
-            return start + int(other[0])
-    return len(array)
-
-
 def is_ext_address(tags_code: int) -> bool:
     """Whether the tags code of an entry is the address of an extension unit."""
     return tags_code <= EXT_BOUND

@@ -4,7 +4,7 @@ Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entr
 :func:`formats.queues.consume.ext_address`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from formats.endings import Ending, UnitEnd, short_tail
@@ -17,7 +17,7 @@ RESERVE = 4  # bytes that stay free behind every unit, so that the end mark alwa
 END_MARK = b"\xff\xff"  # -1 where the next unit's size would be: the rest of the file is not used
 
 
-class Unit(NamedTuple):
+class ExtensionUnit(NamedTuple):
     """One unit, as stored."""
 
     unit_size: int
@@ -27,7 +27,7 @@ class Unit(NamedTuple):
     bit_map: bytes
 
 
-def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | UnitEnd:
+def read(buf: bytes | memoryview, at: int, limit: int) -> ExtensionUnit | UnitEnd:
     """The unit at ``at`` of a buffer whose readable part ends at ``limit``.
 
     The broker ends a file at any size below 1. Here a size of -1 is the writer's mark, 0 unwritten, the others damage;
@@ -49,10 +49,10 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | UnitEnd:
     map_size = max(head[3], 0)
     if size != HEAD_SIZE + map_size:
         return UnitEnd(Ending.DAMAGED, at, f"unit size {size} with a bit map of {head[3]} bytes")
-    return Unit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
+    return ExtensionUnit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
 
 
-def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Unit | UnitEnd]]:
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, ExtensionUnit | UnitEnd]]:
     """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
@@ -78,30 +78,3 @@ def build_unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> by
 def fits(position: int, unit_size: int, file_size: int) -> bool:
     """Whether the broker places a unit at ``position`` of a file, or ends the file there."""
     return unit_size <= file_size - position - RESERVE
-
-
-def build_file(packed: Iterable[bytes], size: int, *, ended: bool = False) -> bytes:
-    """One whole file of built units.
-
-    Args:
-        size: of the file, bytes.
-        ended: write the end mark, as the broker does before it goes on in the next file.
-
-    Raises:
-        BadLength: a unit does not fit by the rule of :func:`fits`, or the end mark does not.
-    """
-    out = bytearray()
-    for unit in packed:
-        if not fits(len(out), len(unit), size):
-            raise BadLength(len(out), f"unit of {len(unit)} bytes, {size - len(out)} left, {RESERVE} of them reserved")
-        out += unit
-    if ended:
-        if len(out) + len(END_MARK) > size:
-            raise BadLength(len(out), "no room for the end mark")
-        out += END_MARK
-    return bytes(out.ljust(size, b"\0"))
-
-
-def has_bit(bit_map: bytes, number: int) -> bool:
-    """Whether a bit of a consumer filter's map is set; bits beyond the map are not."""
-    return 0 <= number < 8 * len(bit_map) and bool(bit_map[number >> 3] >> (number & 7) & 1)

@@ -155,8 +155,3 @@ def parse_built(value: bytes) -> int:
 def build_unit(unit: RocksUnit) -> bytes:
     """Stored form of a unit."""
     return ROCKS_UNIT.pack(*unit)
-
-
-def build_offset(offset: RocksOffset) -> bytes:
-    """Stored form of one end of a queue."""
-    return ROCKS_OFFSET.pack(*offset)

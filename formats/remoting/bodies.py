@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from formats.fastjson.declare import Int, Long, member
 from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.shapes import (
-    Assignment,
     BrokerData,
     Connection,
     ConsumerData,
@@ -13,6 +12,7 @@ from formats.remoting.shapes import (
     MessageQueue,
     OffsetWrapper,
     ProducerData,
+    QueueAssignment,
     QueueData,
     StatsItem,
     SubscriptionData,
@@ -205,7 +205,7 @@ class AssignmentRequest:
 class AssignmentResponse:
     """The queues; None from a broker that cannot say (body.QueryAssignmentResponseBody, 5.x)."""
 
-    message_queue_assignments: list[Assignment] | None = None
+    message_queue_assignments: list[QueueAssignment] | None = None
 
 
 @dataclass

@@ -9,7 +9,7 @@ from formats.errors import BadLength, BadText, FormatError, Truncated
 from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads_plain
 from formats.fastjson.values import Value
-from formats.fastjson.write import dumps, quoted
+from formats.fastjson.write import dumps, quote
 from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
 from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
 
@@ -182,21 +182,21 @@ def _texts(value: Value) -> Fields | None:
     return found
 
 
-_quoted_name = lru_cache(1024)(quoted)  # declared names are few
+_quoted_name = lru_cache(1024)(quote)  # declared names are few
 
 
 def _build_json(command: Command) -> bytes:
     """As `formats.fastjson.write.dumps` does; laid out here because every answer has one."""
     parts = [f'{{"code":{int(command.code)}']
     if command.fields is not None:
-        fields = ",".join([f"{_quoted_name(key)}:{quoted(value)}" for key, value in command.fields.items()])
+        fields = ",".join([f"{_quoted_name(key)}:{quote(value)}" for key, value in command.fields.items()])
         parts.append(f'"extFields":{{{fields}}}')
     parts.append(f'"flag":{int(command.flag)}')
     if command.language is not None:
         parts.append(f'"language":"{command.language.name}"')
     parts.append(f'"opaque":{command.opaque}')
     if command.remark is not None:
-        parts.append(f'"remark":{quoted(command.remark)}')
+        parts.append(f'"remark":{quote(command.remark)}')
     if command.names_serializer:
         parts.append(f'"serializeTypeCurrentRPC":"{command.serializer.name}"')
     parts.append(f'"version":{command.version}}}')

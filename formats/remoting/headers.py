@@ -17,7 +17,7 @@ class Topic:
 
 
 @dataclass(kw_only=True)
-class Group:
+class ConsumerGroup:
     """A consumer group (GetConsumerListByGroup-, GetConsumeStats-, NotifyConsumerIdsChangedRequestHeader)."""
 
     consumer_group: str
@@ -126,7 +126,7 @@ class Pull:
 
 
 @dataclass(kw_only=True)
-class Pulled:
+class PullResponse:
     """Where to go on (PullMessageResponseHeader)."""
 
     suggest_which_broker_id: Long
@@ -201,7 +201,7 @@ class Unregister:
 
 
 @dataclass(kw_only=True)
-class SendBack:
+class ConsumerSendBack:
     """A message that could not be consumed (ConsumerSendMsgBackRequestHeader)."""
 
     offset: Long  # in the commit log

@@ -29,7 +29,7 @@ class KVValue:
 
 
 @dataclass(kw_only=True)
-class Broker:
+class BrokerAddress:
     """A broker (namesrv.UnRegisterBroker-, QueryDataVersionRequestHeader)."""
 
     broker_name: str
@@ -48,7 +48,7 @@ class Alive:
 
 
 @dataclass(kw_only=True)
-class Group:
+class BrokerMembers:
     """A broker and its slaves (GetBrokerMemberGroupRequestHeader, 5.x)."""
 
     cluster_name: str
@@ -72,7 +72,7 @@ class RegisterBroker:
 
 @dataclass(kw_only=True)
 class Registered:
-    """What a slave is told of its master (namesrv.RegisterBrokerResponseHeader)."""
+    """What a slave learns of its master (namesrv.RegisterBrokerResponseHeader)."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

@@ -27,7 +27,7 @@ class Pop:
 
 
 @dataclass(kw_only=True)
-class Popped:
+class PopResponse:
     """What is needed to acknowledge them (PopMessageResponseHeader, 5.x)."""
 
     pop_time: Long
@@ -86,7 +86,7 @@ class Peek:
 
 @dataclass(kw_only=True)
 class Notification:
-    """Asks to be told when there are messages to pop (NotificationRequestHeader, 5.x)."""
+    """Asks for a notice when there are messages to pop (NotificationRequestHeader, 5.x)."""
 
     consumer_group: str
     topic: str

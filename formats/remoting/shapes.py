@@ -139,7 +139,7 @@ class StatsItem:
 
 
 @dataclass
-class Assignment:
+class QueueAssignment:
     """A queue that a client was given, and how it asks for messages (common.message.MessageQueueAssignment, 5.x)."""
 
     message_queue: MessageQueue

@@ -149,7 +149,7 @@ class _Parser:
         parts = [self._logical(left)]
         while self._take("OR"):
             parts.append(self._logical(self._and()))
-        return _joined(parts, ends=True)
+        return _join(parts, ends=True)
 
     def _and(self) -> _Node:
         left = self._equality()
@@ -158,7 +158,7 @@ class _Parser:
         parts = [self._logical(left)]
         while self._take("AND"):
             parts.append(self._logical(self._equality()))
-        return _joined(parts, ends=False)
+        return _join(parts, ends=False)
 
     def _equality(self) -> _Node:
         left = self._comparison()
@@ -166,11 +166,11 @@ class _Parser:
             if self._take("="):
                 left = self._equal(left, self._comparison())
             elif self._take("<>"):
-                left = _negated(self._equal(left, self._comparison()))
+                left = _negate(self._equal(left, self._comparison()))
             elif self._take("IS", "NULL"):
                 left = _equal(left, _NULL)
             elif self._take("IS", "NOT", "NULL"):
-                left = _negated(_equal(left, _NULL))
+                left = _negate(_equal(left, _NULL))
             elif self._next() == "IS":
                 self._at += 1
                 raise self._refuse("IS takes NULL or NOT NULL")
@@ -192,15 +192,15 @@ class _Parser:
             sign = self._next()
             if sign in _ORDERS:
                 self._at += 1
-                left = self._ordered(sign, left, self._unary())
+                left = self._compare(sign, left, self._unary())
             elif self._take("BETWEEN"):
                 low, high = self._limits()
                 if low.kind == high.kind == "constant" and compare(high.constant, low.constant) < 0:
                     raise self._refuse("BETWEEN takes the lower value first")
-                left = _joined([self._ordered(">=", left, low), self._ordered("<=", left, high)], ends=False)
+                left = _join([self._compare(">=", left, low), self._compare("<=", left, high)], ends=False)
             elif self._take("NOT", "BETWEEN"):
                 low, high = self._limits()
-                left = _joined([self._ordered("<", left, low), self._ordered(">", left, high)], ends=True)
+                left = _join([self._compare("<", left, low), self._compare(">", left, high)], ends=True)
             elif self._take("IN"):
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
@@ -227,7 +227,7 @@ class _Parser:
         if node.logical or (node.kind == "constant" and not number):
             raise self._refuse("has no order: <, <=, >, >= and BETWEEN take numbers and properties")
 
-    def _ordered(self, sign: str, left: _Node, right: _Node) -> _Node:
+    def _compare(self, sign: str, left: _Node, right: _Node) -> _Node:
         self._orderable(left)
         self._orderable(right)
         fits = _ORDERS[sign]
@@ -278,7 +278,7 @@ class _Parser:
         elif self._take("-"):
             found = _minus(self._unary())
         elif self._take("NOT"):
-            found = _negated(self._logical(self._unary()))
+            found = _negate(self._logical(self._unary()))
         else:
             found = self._operand()
         self._deep -= 1
@@ -320,7 +320,7 @@ def _boolean(evaluate: Evaluate) -> _Node:
     return _Node(evaluate, "boolean", logical=True)
 
 
-def _negated(node: _Node) -> _Node:
+def _negate(node: _Node) -> _Node:
     def evaluate(properties: Properties) -> Value:
         found = node.evaluate(properties)
         return None if found is None else not found
@@ -328,7 +328,7 @@ def _negated(node: _Node) -> _Node:
     return _boolean(evaluate)
 
 
-def _joined(parts: list[_Node], *, ends: bool) -> _Node:
+def _join(parts: list[_Node], *, ends: bool) -> _Node:
     """Parts joined by OR, which the first true one ends, or by AND, which the first false one ends."""
 
     def evaluate(properties: Properties) -> Value:

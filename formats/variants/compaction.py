@@ -46,7 +46,7 @@ def log_file_size(configured: int = 100 * 1024 * 1024, queue_configured: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Positions(ConfigFile):
+class CompactionPositions(ConfigFile):
     """``compaction/position-checkpoint``: up to which queue offset each queue has been compacted."""
 
     SINCE: ClassVar[Version] = V5_3
@@ -63,7 +63,7 @@ def position_key(topic: str, queue_id: int) -> str:
     return f"{topic}_{queue_id}"
 
 
-def moved(record: bytes, position: int) -> bytes:
+def move_record(record: bytes, position: int) -> bytes:
     """A commit-log record as the compaction log holds it at ``position``; body CRC stays right, ``__CRC32#`` does not.
 
     Raises:

@@ -9,11 +9,9 @@ from typing import NamedTuple
 from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength, BadText
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from formats.layouts.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
+from formats.layouts.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD
 
 HEAD_SIZE = DLEDGER_ENTRY_HEAD.size
-INDEX_UNIT_SIZE = DLEDGER_INDEX_UNIT.size
-INDEX_FILE_SIZE = INDEX_UNIT_SIZE * 5 * 1024 * 1024
 MAGIC_ENTRY = 1
 MAGIC_END = -1
 
@@ -30,16 +28,6 @@ class DLedgerEntry(NamedTuple):
     chain_crc: int
     body_crc: int
     body_size: int
-
-
-class IndexUnit(NamedTuple):
-    """Where the entry of an index lies; unit ``n`` of the index file is at byte ``32 * n``."""
-
-    magic: int
-    position: int
-    size: int
-    index: int  # type: ignore[assignment]
-    term: int
 
 
 def kind_at(buf: bytes | memoryview, at: int, limit: int) -> str:
@@ -84,26 +72,6 @@ def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | U
     return entry
 
 
-def read_index_unit(buf: bytes | memoryview, at: int, limit: int) -> IndexUnit | UnitEnd:
-    """The unit at ``at`` of an index file whose readable part ends at ``limit``."""
-    if limit - at < INDEX_UNIT_SIZE:
-        return short_tail(buf, at, limit, "DLedger index unit")
-    unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(buf, at))
-    if not any(unit):
-        return UnitEnd(Ending.UNWRITTEN, at, "not written")
-    if unit.magic == MAGIC_END:
-        return UnitEnd(Ending.FILLER, at, "end-of-file blank")
-    if unit.magic != MAGIC_ENTRY or unit.size < HEAD_SIZE or unit.position < 0:
-        return UnitEnd(Ending.DAMAGED, at, f"index unit with magic {unit.magic} and size {unit.size}")
-    return unit
-
-
-def build_entry(body: bytes, *, index: int, term: int, position: int, channel: int = 0) -> bytes:
-    """Stored form of one entry. The library leaves both CRCs 0."""
-    size = HEAD_SIZE + len(body)
-    return DLEDGER_ENTRY_HEAD.pack(MAGIC_ENTRY, size, index, term, position, channel, 0, 0, len(body)) + body
-
-
 def build_blank(room: int) -> bytes:
     """The 8 bytes that end a data file where ``room`` bytes are left; zeros follow.
 
@@ -113,11 +81,6 @@ def build_blank(room: int) -> bytes:
     if room < DLEDGER_BLANK.size:
         raise BadLength(0, f"no room for a blank in {room} bytes")
     return DLEDGER_BLANK.pack(MAGIC_END, room)
-
-
-def build_index_unit(unit: IndexUnit) -> bytes:
-    """Stored form of one index unit."""
-    return DLEDGER_INDEX_UNIT.pack(*unit)
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
@@ -156,11 +119,6 @@ def parse_current_term(data: bytes) -> tuple[int, str]:
     """
     values = parse_properties(data)
     return _number(values.get("currTerm", "-1")), values.get("voteLeader", "")
-
-
-def build_properties(values: dict[str, str]) -> bytes:
-    """Stored form: one ``name=value`` line each."""
-    return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
 
 def _number(text: str) -> int:

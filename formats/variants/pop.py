@@ -67,7 +67,9 @@ class CheckPoint(_Handed):
     count: Annotated[int, 8] = member("n", 0)
     revive_offset: Long = member("ro", 0)
     distances: tuple[Int, ...] | None = member("d", None)  # of the messages from the start offset
-    put_again: str | None = member("rp", None)  # how often it was stored anew, for its messages could not be revived
+    put_again: str | None = member(
+        "rp", None
+    )  # how often it was stored again because its messages could not be revived
 
     @property
     def visible_time(self) -> int:

@@ -61,13 +61,6 @@ class PopStoreRecord(Bean):
         return dumps(self.write(V5_3), BROWSER)
 
 
-def build_key(key: PopStoreKey) -> bytes:
-    """Stored form."""
-    names = _MARK.join(name.encode("utf-8", "surrogateescape") for name in (key.group, key.topic))
-    tail = POP_KEY_TAIL.pack(_MARK, key.queue_id, _MARK, key.queue_offset)
-    return POP_KEY_HEAD.pack(key.visible_time) + names + tail
-
-
 def parse_key(key: bytes) -> PopStoreKey:
     """What a key says.
 

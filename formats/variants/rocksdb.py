@@ -61,11 +61,6 @@ def starts_database(name: str) -> bool:
     return _STARTS.fullmatch(name) is not None
 
 
-def is_rocksdb_file(name: str) -> bool:
-    """Whether a file name is one that RocksDB gives. Newer brokers keep topic folders next to such files."""
-    return _FILES.fullmatch(name) is not None
-
-
 def is_table_or_log(name: str) -> bool:
     """Whether a file of a database holds data, or says which files do. ``CURRENT`` names the manifest among them."""
     return _READ.fullmatch(name) is not None

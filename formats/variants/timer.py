@@ -93,16 +93,6 @@ def read_slot(buf: bytes | memoryview, index: int) -> Slot:
     return Slot._make(TIMER_SLOT.unpack_from(buf, at))
 
 
-def slot_for(buf: bytes | memoryview, time: int, precision: int = 1000) -> Slot | None:
-    """The slot for a delivery time in ms, or None where the wheel holds another round's slot there, or nothing.
-
-    Raises:
-        Truncated: the wheel ends before it.
-    """
-    slot = read_slot(buf, slot_index(time, precision))
-    return slot if slot.time == time // precision and any(slot) else None
-
-
 def slots(buf: bytes | memoryview) -> Iterator[tuple[int, Slot]]:
     """(number, slot) of every slot that was ever used; a partial one at the end is left out."""
     whole = memoryview(buf)[: len(buf) // TIMER_SLOT.size * TIMER_SLOT.size]

@@ -11,8 +11,8 @@ commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offse
   --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --columns= --help --output= --tz= --wide -h -o=
-consume: --ack --acl= --body= --columns= --exit-idle= --follow --from= --group= --help --limit= --namesrv= --orderly
-  --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
+consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
+  --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
   --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
@@ -153,14 +153,15 @@ bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tag
 rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
-topic-unknown queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead delay-offset-lost conf-size
-conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing timer-slot-outside timer-slot-misplaced
-timer-chain timer-log-damage timer-log-torn timer-no-message timer-other-message timer-expired timer-properties
-timer-deliver-time timer-twice timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead
-compaction-foreign compaction-unpaired compaction-half compaction-size compaction-hole compaction-torn
-compaction-no-record compaction-other-record compaction-order compaction-no-key compaction-unqueued
-compaction-queue-missing compaction-missing compaction-behind compaction-ahead compaction-checkpoint
-compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record pop-record-key pop-ahead
-tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
-epoch-broken epoch-order epoch-ahead identity-broken
+topic-unknown topic-deleted queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
+delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing
+timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn timer-no-message
+timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost timer-behind
+timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired compaction-half compaction-size
+compaction-hole compaction-torn compaction-no-record compaction-other-record compaction-order compaction-no-key
+compaction-unqueued compaction-queue-missing compaction-missing compaction-behind compaction-ahead
+compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
+pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
+store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
+tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
 """

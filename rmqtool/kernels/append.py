@@ -14,14 +14,14 @@ from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain import append as plain
-from rmqtool.kernels.tables.messages import Batch, Cells, Messages
+from rmqtool.kernels.tables.messages import BatchSize, Cells, Messages
 from rmqtool.kernels.tables.shapes import Column, Table
 
 _MESSAGES = POINTER, INT64, POINTER, POINTER, POINTER, POINTER  # table, its columns, topics, hosts, following, answer
 _OUT = POINTER, INT64, INT64, INT64  # where records go, its size, the file's room, the first one's physical offset
 _encode = Function("rmq_encode", INT64, *_MESSAGES, INT64, INT64, POINTER, INT64, *_OUT, POINTER, POINTER)
 _read_batch = Function("rmq_read_batch", INT64, POINTER, INT64, INT64, POINTER, INT64, POINTER)
-_Found = ctypes.c_int64 * (len(Batch._fields) - 1)
+_Found = ctypes.c_int64 * (len(BatchSize._fields) - 1)
 
 
 class Append(Protocol):
@@ -32,7 +32,7 @@ class Append(Protocol):
     ) -> tuple[int, int]:
         """(next message, bytes written), as :meth:`Encoder.encode`."""
 
-    def read_batch(self, body: Memory, more_length: int, table: Cells) -> Batch:
+    def read_batch(self, body: Memory, more_length: int, table: Cells) -> BatchSize:
         """Fill flag, body and properties of as many messages as the table has columns."""
 
 
@@ -56,13 +56,13 @@ class _Compiled:
         )
         return row, written.value
 
-    def read_batch(self, body: Memory, more_length: int, table: Cells) -> Batch:
+    def read_batch(self, body: Memory, more_length: int, table: Cells) -> BatchSize:
         found = _Found()
         rows = _read_batch(body.address, body.length, more_length, table.address, table.columns, found)
-        return Batch(rows, *found)
+        return BatchSize(rows, *found)
 
 
-def chosen(code: Code | None) -> Append:
+def choose_code(code: Code | None) -> Append:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -81,9 +81,9 @@ class BatchReader:
 
     def __init__(self, table: Table, *, code: Code | None = None) -> None:
         self._cells = Cells(table)
-        self._code = chosen(code)
+        self._code = choose_code(code)
 
-    def read(self, body: bytes, more_length: int = 0) -> Batch | None:
+    def read(self, body: bytes, more_length: int = 0) -> BatchSize | None:
         """What the messages of a batch need; None when the table is too short for them.
 
         Args:
@@ -130,7 +130,7 @@ class Encoder:
         self, table: Table, topics: Table, hosts: Table, following: Column, *, code: Code | None = None
     ) -> None:
         self._messages = Messages(table, topics, hosts, following)
-        self._code = chosen(code)
+        self._code = choose_code(code)
         self.answer = self._messages.answer
 
     def encode(

@@ -1,6 +1,6 @@
 """Parts of many records as Arrow lays out its columns: bytes end to end, with an offset behind each.
 
-Texts are told by address and length, so that those of records and those that had to be rewritten lie in one column.
+Texts are given by address and length, so that those of records and those that had to be rewritten lie in one column.
 """
 
 from typing import NamedTuple, Protocol
@@ -85,7 +85,7 @@ def _lying(texts: Texts) -> tuple[int, int, int]:
     return cells_address(texts.address), cells_address(texts.length), len(texts.length)
 
 
-def chosen(code: Code | None) -> Arrow:
+def choose_code(code: Code | None) -> Arrow:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -108,7 +108,7 @@ def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int, *, code: Code
     room = len(to) - filled
     if len(offsets) != len(texts.length) or room < int(np.maximum(texts.length, 0).sum()):
         raise ValueError(f"{len(texts.length)} texts do not fit {len(offsets)} offsets and {room} bytes")
-    return chosen(code).gather(_in_cells(texts), to, offsets, filled)
+    return choose_code(code).gather(_in_cells(texts), to, offsets, filled)
 
 
 def views_of(texts: Texts, begin: int, number: int, *, code: Code | None = None) -> Views:
@@ -128,7 +128,7 @@ def views_of(texts: Texts, begin: int, number: int, *, code: Code | None = None)
         first, last = int(texts.address.min()), int(texts.address.max())
         if first < begin or last - begin >= 1 << 31 or texts.length.min() < 0:
             raise ValueError(f"texts at {first} to {last} do not lie in a buffer at {begin}")
-    chosen(code).views(_in_cells(texts), begin, number, views)
+    choose_code(code).views(_in_cells(texts), begin, number, views)
     return views
 
 
@@ -142,7 +142,7 @@ class ItemParser:
 
     def __init__(self, texts: Texts, *, code: Code | None = None) -> None:
         self._texts = _in_cells(texts)
-        self._code = chosen(code)
+        self._code = choose_code(code)
         count = len(texts.address)
         self._sure: Flags = np.zeros(count, np.bool_)
         self._items: Table = np.empty((len(PROPERTY), int(_most(texts.length, 4).sum())), np.int64)
@@ -188,7 +188,7 @@ def split_keys(texts: Texts, *, code: Code | None = None) -> Lists:
     most = int(_most(texts.length, 2).sum())
     parts = Texts(np.empty(most, np.int64), np.empty(most, np.int64))
     bounds = np.zeros(len(texts.address) + 1, np.int64)
-    filled = chosen(code).split(_in_cells(texts), parts, bounds)
+    filled = choose_code(code).split(_in_cells(texts), parts, bounds)
     return Lists(bounds, Texts(parts.address[:filled], parts.length[:filled]))
 
 
@@ -207,5 +207,5 @@ def offset_ids(hosts: Texts, offsets: Column, out: Bytes, *, code: Code | None =
     count = len(hosts.address)
     if out.shape != (count, ID_SPACE) or not out.flags.c_contiguous or np.isin(hosts.length, _HOSTS, invert=True).any():
         raise ValueError("no hosts, or no room for their ids")
-    chosen(code).offset_ids(_in_cells(hosts), np.ascontiguousarray(offsets), out)
+    choose_code(code).offset_ids(_in_cells(hosts), np.ascontiguousarray(offsets), out)
     return Texts(out.ctypes.data + ID_SPACE * np.arange(count, dtype=np.int64), 2 * hosts.length + 16)

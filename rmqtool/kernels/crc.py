@@ -24,7 +24,7 @@ class _Compiled:
         return _crc32(data.address, data.length, 0 if tables else fast_function())
 
 
-def chosen(code: Code | None) -> Crc:
+def choose_code(code: Code | None) -> Crc:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -51,4 +51,4 @@ def crc32(data: bytes | bytearray | memoryview, *, tables: bool = False, code: C
         tables: by tables also where there is vector code.
         code: which code computes it.
     """
-    return chosen(code).crc32(Memory(data), tables)
+    return choose_code(code).crc32(Memory(data), tables)

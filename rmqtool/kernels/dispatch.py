@@ -88,15 +88,15 @@ _group = Function("rmq_group", INT64, POINTER, INT64, INT64, INT64, POINTER, INT
 
 class _Compiled:
     def take(self, memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-        return self._taken(into, _take, memory.address, array_address(rows), rows.shape[1], first, count)
+        return self._collect(into, _take, memory.address, array_address(rows), rows.shape[1], first, count)
 
     def survey(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector
     ) -> tuple[int, int]:
         function = fast_function() if crc and not tables else 0
-        return self._taken(into, _survey, memory.address, at, limit, stop, crc, function)
+        return self._collect(into, _survey, memory.address, at, limit, stop, crc, function)
 
-    def _taken(self, into: Collector, function: Function, *arguments: int) -> tuple[int, int]:
+    def _collect(self, into: Collector, function: Function, *arguments: int) -> tuple[int, int]:
         why = ctypes.c_int64()
         found = _CCollector(
             array_address(into.delays),
@@ -138,7 +138,7 @@ class _Compiled:
         return found, total.value
 
 
-def chosen(code: Code | None) -> Dispatch:
+def choose_code(code: Code | None) -> Dispatch:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
@@ -199,7 +199,7 @@ class DispatchColumns:
         code: Code | None = None,
     ) -> None:
         self._capacity, self._spare = capacity, spare
-        self._code = chosen(code)
+        self._code = choose_code(code)
         self._queues: Table = np.empty((_MOST_QUEUES, _QUEUE_FIELDS), np.int64)
         self.room = self._free_room()
         self._into = Collector(
@@ -248,7 +248,7 @@ class DispatchColumns:
         begins there, as :meth:`add` tells of rows. Other arguments and errors are those of
         :meth:`rmqtool.kernels.scan.Walker.walk`.
         """
-        stop = walker.bounded(at, limit, stop)
+        stop = walker.bound(at, limit, stop)
         return self._code.survey(walker.memory, at, limit, stop, walker.crc, walker.tables, self._into)
 
     def complete(self, tags_code: int, key_hashes: list[int]) -> None:
@@ -260,7 +260,7 @@ class DispatchColumns:
         into.keys[1, key : key + len(key_hashes)] = key_hashes
         into.key_count += len(key_hashes)
 
-    def taken(self) -> tuple[Table, Column, Column]:
+    def take(self) -> tuple[Table, Column, Column]:
         """(table, key rows, key hashes) so far: views of the room."""
         records, keys = self._into.records, self._into.key_count
         return self.room.table[:, :records], self.room.keys[0, :keys], self.room.keys[1, :keys]
@@ -270,7 +270,7 @@ class DispatchColumns:
         """Of those records that are inner batches: views of the room."""
         return BatchNumbers(*self.room.numbers[:, : self._into.number_count])
 
-    def grouped(self) -> Grouped | None:
+    def group(self) -> Grouped | None:
         """The records that get a consume-queue entry, apart by queue; None for very many queues."""
         room = self.room
         groups = np.empty((min(self.records, _MOST_QUEUES), 2), np.int64)
@@ -281,7 +281,7 @@ class DispatchColumns:
         return Grouped(stops, steady, room.rows[:total], room.entries[:total])
 
     def clear(self) -> None:
-        """Begin anew in another room."""
+        """Start again in another room."""
         into = self._into
         into.slots[into.topics[TOPIC_FIELDS.index("slot"), : into.topic_count]] = 0  # few, nearly always
         into.records = into.key_count = into.topic_count = into.number_count = 0

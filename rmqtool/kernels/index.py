@@ -59,7 +59,7 @@ class _Compiled:
         return following, added.value, Header._make(state)
 
 
-def chosen(code: Code | None) -> Index:
+def choose_code(code: Code | None) -> Index:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
@@ -102,4 +102,4 @@ def put_keys(
     keys = Keys(*(np.ascontiguousarray(column, np.int64) for column in (rows, hashes, offsets, times)))
     if len(keys.row) and not 0 <= keys.row[0] <= keys.row[-1] < min(len(keys.physical_offset), len(times)):
         raise ValueError(f"keys of records {keys.row[0]} to {keys.row[-1]}, of which there are {len(offsets)}")
-    return chosen(code).put_keys(slot_memory, entry_memory, header, keys, first)
+    return choose_code(code).put_keys(slot_memory, entry_memory, header, keys, first)

@@ -85,14 +85,14 @@ class _Compiled:
         return _seek(memory.address, at, stop, physical_offset)
 
 
-def chosen(code: Code | None) -> Scan:
+def choose_code(code: Code | None) -> Scan:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
     return plain
 
 
-def spaced(rows: int) -> int:
+def space_rows(rows: int) -> int:
     """So many rows of a table, or up to 15 fewer, but 8 at least, so that its columns keep out of each other's way.
 
     Columns that lie a power of two apart share few places in the processor's cache. A row of 19 columns does not fit
@@ -123,7 +123,7 @@ class Walker:
         self.memory = Memory(buffer)
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)
         self.crc, self.tables = crc, tables
-        self._code = chosen(code)
+        self._code = choose_code(code)
 
     def walk(self, at: int, limit: int, stop: int | None = None) -> tuple[Rows, int]:
         """(records from ``at`` on, where the next one would begin); the records are views of :attr:`table`.
@@ -137,7 +137,7 @@ class Walker:
         Raises:
             ValueError: a position outside the buffer.
         """
-        stop = self.bounded(at, limit, stop)
+        stop = self.bound(at, limit, stop)
         count, at = self._code.walk(self.memory, at, limit, stop, self.crc, self.tables, self.table)
         return Rows(*self.table[:, :count]), at
 
@@ -158,7 +158,7 @@ class Walker:
         found = self._code.seek(self.memory, at, min(stop, last), physical_offset)
         return found if found < last else stop
 
-    def bounded(self, at: int, limit: int, stop: int | None = None) -> int:
+    def bound(self, at: int, limit: int, stop: int | None = None) -> int:
         """Where the last record that is wanted begins at the latest.
 
         Raises:

@@ -35,7 +35,7 @@ class _Compiled:
         return _odd_properties(data.address, *places, cells_address(out))
 
 
-def chosen(code: Code | None) -> Search:
+def choose_code(code: Code | None) -> Search:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -53,7 +53,7 @@ def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | Non
     if start < 0 or stop > data.length or len(text) < _SHORTEST:
         raise ValueError(f"{len(text)} bytes in bytes {start} to {stop} of a buffer of {data.length}")
     stop = min(stop, data.length - len(text) + 1)
-    return chosen(code).find(data, start, stop, text) if start < stop else -1
+    return choose_code(code).find(data, start, stop, text) if start < stop else -1
 
 
 def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Code | None = None) -> Column:
@@ -70,5 +70,5 @@ def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Code | N
     if len(at) and (int(at.min()) < 0 or int(length.min()) < 0 or int((at + length).max()) > data.length):
         raise ValueError("properties outside the buffer")
     out = np.empty(len(at), np.int64)
-    count = chosen(code).odd_properties(data, np.ascontiguousarray(at), np.ascontiguousarray(length), out)
+    count = choose_code(code).odd_properties(data, np.ascontiguousarray(at), np.ascontiguousarray(length), out)
     return out[:count]

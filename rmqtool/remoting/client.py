@@ -48,7 +48,7 @@ def _words(err: OSError | UnicodeError) -> str:
 
 
 @asynccontextmanager
-async def connected(
+async def open_connection(
     host: str,
     port: int,
     *,

@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
 
     Args:
         handler: answers requests; without one they are refused.
-        ended: told when the connection has ended, once.
+        ended: called once, when the connection has ended.
         strict: a response that nobody waits for ends the connection: others may have been given to the wrong ones.
     """
 
@@ -260,31 +260,31 @@ class Connection(asyncio.Protocol):
         try:
             answer = _refuse(request) if self._handler is None else self._handler(self, request)
         except Exception as err:  # one bad request must not end the connection, nor the server
-            answer = self._failed(request, err)
+            answer = self._error_response(request, err)
         if isinstance(answer, Command):
             self._respond(request, answer)
         elif answer is not None:
             task = self._loop.create_task(self._work(request, answer))
             self._working.add(task)
-            task.add_done_callback(self._worked)
+            task.add_done_callback(self._end_work)
 
     async def _work(self, request: Command, answer: Awaitable[Command | None]) -> None:
         try:
             response = await answer
         except Exception as err:
-            response = self._failed(request, err)
+            response = self._error_response(request, err)
         if response is not None:
             self._respond(request, response)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
+    def _end_work(self, task: asyncio.Task[None]) -> None:
         self._working.discard(task)
         self._flow()
 
-    def _failed(self, request: Command, error: Exception) -> Command:
+    def _error_response(self, request: Command, error: Exception) -> Command:
         if isinstance(error, (FormatError, RmqError)):
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         log.error("%s: request %s failed: %s: %s", self.peer, request.code, type(error).__name__, error)
-        # a peer is told no path of this machine
+        # a peer gets no path of this machine
         reason = error.strerror if isinstance(error, OSError) else error
         return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {reason}")
 
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All who wait are told, and what is still worked on is cancelled."""
+        """Fail all that wait, and cancel what is still worked on."""
         if exc is not None and not self.closed:
             self._reason = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
         elif self._received and not self.closed:

@@ -26,7 +26,7 @@ class TlsMode(Enum):
     """Which connections are taken (tls.server.mode)."""
 
     DISABLED = "disabled"
-    PERMISSIVE = "permissive"  # both, told apart by their first byte
+    PERMISSIVE = "permissive"  # both, distinguished by their first byte
     ENFORCING = "enforcing"
 
 
@@ -35,7 +35,7 @@ class Listener:
 
     Args:
         handler: answers requests.
-        closed: is told of every connection that ended.
+        closed: called with every connection that ended.
         tls: certificate and key; without it TLS connections are closed.
         most: connections at a time; above that new ones are closed. So are those for which the process would have too
             few descriptors left beside its files.

@@ -43,7 +43,7 @@ def signature_of(fields: Mapping[str, str], body: bytes, secret_key: str, *, wit
     return base64.b64encode(hmac.digest(_bytes(secret_key), content, "sha1")).decode("ascii")
 
 
-def signed(request: Command, credentials: Credentials) -> Command:
+def sign(request: Command, credentials: Credentials) -> Command:
     """The same request with the fields that tell and prove whose it is; a signature that it had is replaced."""
     fields = {**(request.fields or {}), ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:

@@ -1,7 +1,7 @@
 """TLS as a ``tls.properties`` says (netty.TlsHelper, netty.TlsSystemConfig).
 
 Two things are stricter here than in Java. There is no test mode: a server needs a certificate, and a client that is
-told to verify the server does so. And a server that asks clients for certificates verifies them.
+set to verify the server does so. And a server that asks clients for certificates verifies them.
 """
 
 import ssl
@@ -75,7 +75,7 @@ def client_tls(path: str) -> ssl.SSLContext:
     return _client(path, _read(path))
 
 
-def unverified() -> ssl.SSLContext:
+def unverified_context() -> ssl.SSLContext:
     """For connections whose other end is known otherwise."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -84,7 +84,7 @@ def unverified() -> ssl.SSLContext:
 
 
 def _client(path: str, values: Mapping[str, str]) -> ssl.SSLContext:
-    context = unverified()
+    context = unverified_context()
     if _flag(values, "tls.client.authServer"):
         context.verify_mode = ssl.CERT_REQUIRED
         if values.get("tls.client.trustCertPath"):

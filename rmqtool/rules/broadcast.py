@@ -87,11 +87,11 @@ def build(offsets: Mapping[QueueName, int]) -> bytes:
     """The file as a 4.9 client writes it, apart from the order of queues, which is ours."""
     if not offsets:
         return b'{\n\t"offsetTable":{}\n}'
-    entries = b",".join(_built(queue) + b":" + str(offset).encode() for queue, offset in offsets.items())
+    entries = b",".join(_build_key(queue) + b":" + str(offset).encode() for queue, offset in offsets.items())
     return b'{\n\t"offsetTable":{' + entries + b"\n\t}\n}"
 
 
-def _built(queue: QueueName) -> bytes:
+def _build_key(queue: QueueName) -> bytes:
     """A key: an object two levels down, on lines of its own."""
     lines = dumps({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}).split(b"\n")
     return b"\n\t\t".join(lines)

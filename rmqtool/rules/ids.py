@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 
-from formats.message.ids import parse_unique_id
-
 _MILLIS = struct.Struct(">i")
 _AT_A_TIME = 1024
 
@@ -47,14 +45,14 @@ class UniqueIds:
         while (left := count - len(taken)) > 0:
             some = min(left, _AT_A_TIME)  # far fewer than the counter has, for their time is the same
             with self._lock:
-                passed = self._passed()
+                passed = self._millis_of_month()
                 counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
             same = (self._fixed + _MILLIS.pack((passed + 2**31) % 2**32 - 2**31)).hex().upper()
             digits = struct.pack(f">{some}H", *(n & 0xFFFF for n in range(counter, counter + some))).hex().upper()
             taken += [same + digits[at : at + 4] for at in range(0, 4 * some, 4)]
         return taken
 
-    def _passed(self) -> int:
+    def _millis_of_month(self) -> int:
         """Milliseconds since the beginning of the month."""
         now = self._clock()
         if now >= self._next:
@@ -69,16 +67,3 @@ def month_of(millis: int, zone: tzinfo | None) -> tuple[int, int]:
     day = datetime.fromtimestamp(millis / 1000, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = (day.replace(tzinfo=None) + timedelta(days=32)).replace(day=1, tzinfo=day.tzinfo)
     return round(day.timestamp() * 1000), round(following.timestamp() * 1000)
-
-
-def nearly_time(unique_id: str, now: int, zone: tzinfo | None = None) -> int:
-    """The time of an id as a 4.9 client tells it, ms: in this month, or in the last one where that would be to come.
-
-    Raises:
-        BadText: not an id of a Java client.
-    """
-    passed = parse_unique_id(unique_id).millis_of_month
-    start, _next = month_of(now, zone)
-    if passed is None or start + passed < now:
-        return start + (passed or 0)
-    return month_of(start - 1, zone)[0] + passed

@@ -7,7 +7,6 @@ client.producer.selector (4.9.8; the table of 5.3.3 beside it); message-services
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from formats.primitives import java_hash
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.releases import Release
 
@@ -143,8 +142,3 @@ class Selector:
             return QueueName(self._next().topic, best, self.index.next() % count)
         faults.remove(best)
         return self._next()
-
-
-def select_by_hash(queues: Sequence[QueueName], argument: str) -> QueueName:
-    """The queue for a sharding key (``SelectMessageQueueByHash``): Java's remainder, then its absolute value."""
-    return queues[abs(java_hash(argument)) % len(queues)]

@@ -64,7 +64,7 @@ def averagely_by_circle(consumer: str, queues: Sequence[QueueName], consumers: S
 
 
 def by_config(configured: Sequence[QueueName]) -> Strategy:
-    """``CONFIG``: what this consumer is told, whatever there is."""
+    """``CONFIG``: the configured queues, whatever there is."""
     return lambda _consumer, _queues, _consumers: list(configured)
 
 
@@ -105,10 +105,10 @@ def near_machine_room(
             return []
         queues_in: dict[str, list[QueueName]] = {}
         for queue in queues:
-            queues_in.setdefault(_needed(broker_room(queue.broker_name)), []).append(queue)
+            queues_in.setdefault(_need_room(broker_room(queue.broker_name)), []).append(queue)
         consumers_in: dict[str, list[str]] = {}
         for each in consumers:
-            consumers_in.setdefault(_needed(consumer_room(each)), []).append(each)
+            consumers_in.setdefault(_need_room(consumer_room(each)), []).append(each)
         own = consumer_room(consumer)
         found = []
         if own_queues := queues_in.pop(own, None):
@@ -121,7 +121,7 @@ def near_machine_room(
     return allocate
 
 
-def _needed(room: str) -> str:
+def _need_room(room: str) -> str:
     if not room:
         raise BadAllocation("machine room is null")
     return room
@@ -170,7 +170,7 @@ def _hash(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class AssignedQueue:
     """One queue and who gets it; None where no consumer does."""
 
     topic: str
@@ -197,7 +197,7 @@ def owners(strategy: Strategy, queues: Collection[QueueName], consumers: Collect
 
 def plan(
     strategy: Strategy, queues: Collection[QueueName], consumers: Collection[str], before: Collection[str] = ()
-) -> list[Assignment]:
+) -> list[AssignedQueue]:
     """Who gets which queue, one row for each queue and taker.
 
     Args:
@@ -214,7 +214,7 @@ def plan(
         had = earlier.get(queue, [])
         wanted: list[str | None] = [*takers] or [None]
         rows += [
-            Assignment(
+            AssignedQueue(
                 topic=queue.topic,
                 brokerName=queue.broker_name,
                 queueId=queue.queue_id,

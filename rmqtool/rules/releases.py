@@ -24,6 +24,8 @@ class Release(NamedTuple):
         has_attributes: topics have attributes, and with them batch queues and compaction.
         indexes_tags: tags are keys of the index, too (``IndexService``).
         has_timer: messages can be delivered at any time (``TimerMessageStore``).
+        recalls_by_topic: what recalls a timer message names its topic before its unique key; without it, only where
+            ``appendTopicForTimerDeleteKey`` says so (``TimerMessageStore.buildDeleteKey``).
         knows_wide_filters: SQL92 filters have CONTAINS, STARTSWITH and ENDSWITH.
         searches_lowest_offset: the first entry of a queue whose message is there is searched for in its first file;
             without it that file is read from its beginning (``ConsumeQueue.correctMinOffset``).
@@ -48,6 +50,7 @@ class Release(NamedTuple):
     has_attributes: bool
     indexes_tags: bool
     has_timer: bool
+    recalls_by_topic: bool
     knows_wide_filters: bool
     searches_lowest_offset: bool
     finds_time_bounds: bool
@@ -96,6 +99,7 @@ V4_9 = Release(
     has_attributes=False,
     indexes_tags=False,
     has_timer=False,
+    recalls_by_topic=False,
     knows_wide_filters=False,
     searches_lowest_offset=False,
     finds_time_bounds=False,
@@ -122,6 +126,7 @@ V5_3 = Release(
     has_attributes=True,
     indexes_tags=False,
     has_timer=True,
+    recalls_by_topic=True,
     knows_wide_filters=True,
     searches_lowest_offset=True,
     finds_time_bounds=True,
@@ -137,7 +142,9 @@ V5_3 = Release(
     keeps_isolation=True,
 )
 
-V5_5 = V5_3._replace(version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, indexes_tags=True)
+V5_5 = V5_3._replace(
+    version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, indexes_tags=True, recalls_by_topic=False
+)
 
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_5)}
 """By name, in the order of their age. 5.4 goes by the rules of 5.5."""

@@ -1,17 +1,17 @@
-"""What may be sent, and in which form: the checks of client and broker, automatic topics, compression. Pure rules.
+"""What may be sent, and in which form: the checks of client and broker, batches, automatic topics, compression.
 
 Sources: client.Validators, DefaultMQProducerImpl.tryToCompressMessage, common.topic.TopicValidator,
 broker.processor.AbstractSendMessageProcessor.msgCheck, broker.topic.TopicConfigManager, store.DefaultMessageStore
-(4.9.8); message-services 4, 5, 7.2.
+(4.9.8), common.message.MessageBatch; message-services 4, 5, 7.2, 10.1.
 """
 
 import re
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
+from formats.message.build import MAX_MESSAGE_SIZE
+from formats.message.properties import DELAY, UNIQ_KEY, WAIT
 from formats.message.read import java_int
 from formats.model.topics import TopicConfig
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
@@ -40,35 +40,6 @@ class Rejected(ValueError):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
-
-
-@dataclass(slots=True)  # not frozen: there is one for each message, and that takes three times as long
-class OutMessage:
-    """A message as an application hands it over."""
-
-    topic: str
-    body: bytes | None
-    flag: int = 0
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def delay_level(self) -> int:
-        """0 without one.
-
-        Raises:
-            Rejected: not a number.
-        """
-        text = self.properties.get("DELAY", "0")
-        level = java_int(text)
-        if level is None:
-            raise Rejected(CLIENT_ERROR, f"delay level {text!r} is not a number")
-        return level
-
-    @property
-    def wait_store_ok(self) -> bool:
-        """Whether to wait until the broker has flushed and copied it."""
-        text = self.properties.get("WAIT", "true")
-        return text == "true" or text.lower() == "true"
 
 
 def is_blank(text: str) -> bool:
@@ -119,19 +90,66 @@ def check_topic(topic: str, *, sending: bool = True) -> None:
         raise Rejected(CLIENT_ERROR, f"Sending message to topic[{topic}] is forbidden.")
 
 
-def check_message(message: OutMessage, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
+def check_message(topic: str, body: bytes | None, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
     """The client's rules for a message.
 
     Raises:
         Rejected: its topic or its body is not taken.
     """
-    check_topic(message.topic)
-    if message.body is None:
+    check_topic(topic)
+    if body is None:
         raise Rejected(MESSAGE_ILLEGAL, "the message body is null")
-    if not message.body:
+    if not body:
         raise Rejected(MESSAGE_ILLEGAL, "the message body length is zero")
-    if len(message.body) > max_message_size:
+    if len(body) > max_message_size:
         raise Rejected(MESSAGE_ILLEGAL, f"the message body size over max value, MAX: {max_message_size}")
+
+
+def check_batch(messages: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+    """The client's rules for messages that go in one batch.
+
+    Args:
+        messages: topic and properties of each.
+
+    Raises:
+        Rejected: empty, delayed, to a retry topic, or not all for one topic or of one WAIT.
+    """
+    if not messages:
+        raise Rejected(CLIENT_ERROR, "a batch needs messages")
+    first_topic, first = messages[0]
+    for topic, properties in messages:
+        if DELAY in properties and _delay_level(properties[DELAY]) > 0:
+            raise Rejected(CLIENT_ERROR, "TimeDelayLevel is not supported for batching")
+        if topic.startswith(RETRY_PREFIX):
+            raise Rejected(CLIENT_ERROR, "Retry Group is not supported for batching")
+        if topic != first_topic:
+            raise Rejected(CLIENT_ERROR, "The topic of the messages in one batch should be the same")
+        if properties.get(WAIT) != first.get(WAIT) and waits_for_store(properties) != waits_for_store(first):
+            raise Rejected(CLIENT_ERROR, "The waitStoreMsgOK of the messages in one batch should the same")
+
+
+def _delay_level(text: str) -> int:
+    level = java_int(text)
+    if level is None:
+        raise Rejected(CLIENT_ERROR, f"delay level {text!r} is not a number")
+    return level
+
+
+def waits_for_store(properties: Mapping[str, str]) -> bool:
+    """Whether a producer waits until the broker has flushed and copied a message."""
+    text = properties.get(WAIT, "true")
+    return text == "true" or text.lower() == "true"
+
+
+def batch_properties(first: Mapping[str, str], unique_id: str | None = None) -> dict[str, str]:
+    """The properties of a request with a batch.
+
+    Args:
+        first: properties of its first message.
+        unique_id: that a 5.x client gives to the batch. A broker stores it with each message, behind the message's own.
+    """
+    named = {WAIT: "true" if waits_for_store(first) else "false"}
+    return named if unique_id is None else {**named, UNIQ_KEY: unique_id}
 
 
 def check_at_broker(
@@ -168,20 +186,6 @@ def check_at_broker(
 @lru_cache(maxsize=1024)
 def _is_topic(topic: str) -> bool:
     return not is_blank(topic) and _NAME.fullmatch(topic) is not None and utf16_length(topic) <= MAX_TOPIC
-
-
-def check_at_store(topic: bytes, properties: bytes, body: bytes, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
-    """The store's limits, in bytes as they are stored.
-
-    Raises:
-        Rejected: one is exceeded.
-    """
-    if len(topic) > MAX_TOPIC:
-        raise Rejected(MESSAGE_ILLEGAL, f"topic of {len(topic)} bytes, at most {MAX_TOPIC} fit")
-    if len(properties) > MAX_PROPERTIES:
-        raise Rejected(MESSAGE_ILLEGAL, f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES} fit")
-    if len(body) > max_message_size:
-        raise Rejected(MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {max_message_size}")
 
 
 def auto_create(

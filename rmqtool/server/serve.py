@@ -1,4 +1,4 @@
-"""A store that is served: the broker, its port, and the name server that it brings or is told of.
+"""A store that is served: the broker, its port, and the name server that it brings or is given.
 
 async with Served("store", ServeOptions()) as served:
     print(served.broker_address, served.name_servers)
@@ -20,10 +20,10 @@ from formats.remoting.frame import Command
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
-from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
+from rmqtool.remoting.tls import PLAIN, ServerTls, unverified_context
 from rmqtool.rules.releases import V4_9, Release
-from rmqtool.services.opened.broker_state import setting
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import setting
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 
@@ -158,7 +158,7 @@ class Served:
 
         own = await stack.enter_async_context(NameServer(self._options.namesrv_listen, tls=tls))
         self.name_servers = (own.address,)
-        return tls.outgoing or (unverified() if tls.mode is TlsMode.ENFORCING else None)
+        return tls.outgoing or (unverified_context() if tls.mode is TlsMode.ENFORCING else None)
 
     async def _listen(self, stack: AsyncExitStack, conf: BrokerConf) -> None:
         """Take the broker's port, and know by which address clients reach it."""
@@ -195,7 +195,7 @@ class Served:
 
     def _ended(self, connection: Connection) -> None:
         if self.broker is not None:
-            self.broker.ended(connection)
+            self.broker.end_connection(connection)
 
     async def wait(self) -> None:
         """Until it cannot go on.

@@ -22,7 +22,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], Counters]:
     """Rows as a reader gives them, before Spark looks at conditions, and what it cost."""
     request = request_of({"path": str(root), **options})
-    found, bytes_read = pieces(request, request.wanted.narrowed(conditions))
+    found, bytes_read = pieces(request, request.wanted.narrow(conditions))
     counters = Counters(bytesRead=bytes_read)
     names = columns or SCHEMAS[request.table].names
     rows = [

@@ -13,8 +13,8 @@ from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.dump.dump import _first
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split, plan
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.errors import MissingRuntime, RmqError
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, store_of
@@ -27,10 +27,10 @@ def test_each_piece_is_taken_once() -> None:
             taken = list(pool.map(claims.take, [number % 50 for number in range(400)]))
         assert sum(taken) == 50
         assert claims.any()
-        assert claims.ended() == []
+        assert claims.read_done() == []
         for number in (7, 49):
             claims.end(number)
-        assert sorted(claims.ended()) == [7, 49]
+        assert sorted(claims.read_done()) == [7, 49]
     assert not Path(claims.path).exists()
     claims.end(3)  # a task that outlives the job
 
@@ -43,7 +43,7 @@ class Work:
         self.splits: list[Split] = plan(log)[0]
         self.out = folder / "out"
         self.out.mkdir()
-        self.job = tasks.Job(str(self.out), "run", Choice())
+        self.job = tasks.Job(str(self.out), "run", MessageChoice())
         self.numbers = [split.number for split in self.splits]
 
 
@@ -58,7 +58,7 @@ def test_two_tasks_share_all_splits(work: Work) -> None:
         first, second = next(one), next(other)
         rest = [*other, *one]
         found = dict([first, second, *rest])
-        assert sorted(claims.ended()) == sorted(found) == work.numbers
+        assert sorted(claims.read_done()) == sorted(found) == work.numbers
     assert (first[0], second[0]) == (0, 1)
     assert all(isinstance(result, tasks.Done) for result in found.values())
 
@@ -68,7 +68,7 @@ def test_where_one_has_failed_the_others_stop(work: Work) -> None:
         one = tasks._run_what_is_left(work.job, work.splits, claims, [])
         next(one)
         (work.out / tasks._STOP).write_text("")
-        assert list(one) == [(1, tasks.Failed("another task has failed", unreadable=False))]
+        assert list(one) == [(1, tasks.SplitFailure("another task has failed", unreadable=False))]
         assert claims.take(2)
 
 
@@ -94,7 +94,7 @@ class Context:
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(tasks, "_collected", lambda ready, tell=None: ready())
+    monkeypatch.setattr(tasks, "_collect", lambda ready, tell=None: ready())
     return Context()
 
 
@@ -121,10 +121,10 @@ def test_workers_that_do_not_start_are_no_failed_work(
         ready()
         raise RmqError("Spark job failed: lost")
 
-    monkeypatch.setattr(tasks, "_collected", none)
+    monkeypatch.setattr(tasks, "_collect", none)
     with pytest.raises(MissingRuntime, match="workers do not start: Spark job failed: no Python"):
         tasks.run_splits(work.job, work.splits, context)
-    monkeypatch.setattr(tasks, "_collected", some)
+    monkeypatch.setattr(tasks, "_collect", some)
     with pytest.raises(RmqError, match=r"^Spark job failed: lost$") as caught:
         tasks.run_splits(work.job, work.splits, context)
     assert not isinstance(caught.value, MissingRuntime)
@@ -170,7 +170,7 @@ def test_which_masters_are_this_machine(master: str | None, alone: bool) -> None
 
 def test_a_start_lasts_until_something_is_read() -> None:
     def first(*began: float, ready: float) -> float:
-        return _first([tasks.Done(Tally(), [], each) for each in began], ready, time.monotonic() - 10)
+        return _first([tasks.Done(SplitTally(), [], each) for each in began], ready, time.monotonic() - 10)
 
     now = time.time()
     assert first(now - 4, now - 6, ready=1.0) == pytest.approx(4, abs=1)

@@ -17,11 +17,11 @@ from formats.message.read import Record
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
 from rmqtool.kernels.arrow import gather, offset_ids
@@ -37,7 +37,7 @@ from tests.analytics.test_splits import body_with_a_record, holes, moved, old_re
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, many_examples, records
 
-ALL = Choice()
+ALL = MessageChoice()
 LARGE = Limits(8 << 20)
 
 
@@ -48,12 +48,12 @@ def read(
     stop: int,
     *,
     last: bool = True,
-    choice: Choice = ALL,
+    choice: MessageChoice = ALL,
     columns: list[str] | None = None,
     limits: Limits = LARGE,
     schema: pa.Schema | None = None,
-) -> tuple[list[pa.RecordBatch], Tally]:
-    tally = Tally(first=start)
+) -> tuple[list[pa.RecordBatch], SplitTally]:
+    tally = SplitTally(first=start)
     found = []
     reader = kind(schema or schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
     while True:
@@ -136,17 +136,17 @@ def test_each_column_alone(name: str, golden: Unpacked) -> None:
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice(topics=("Order*", "none")),
-        Choice(tags=("paid", "\udcff", "created")),
-        Choice(keys=("order-10", "user-3")),
-        Choice(keys=("user-3",), tags=("created",), topics=("*",)),
-        Choice(queues=(1, 2), queue_start=1, queue_stop=5),
-        Choice(since=0, until=2**62),
-        Choice(start=4000, stop=30_000),
-        Choice(since=2**70),
+        MessageChoice(topics=("Order*", "none")),
+        MessageChoice(tags=("paid", "\udcff", "created")),
+        MessageChoice(keys=("order-10", "user-3")),
+        MessageChoice(keys=("user-3",), tags=("created",), topics=("*",)),
+        MessageChoice(queues=(1, 2), queue_start=1, queue_stop=5),
+        MessageChoice(since=0, until=2**62),
+        MessageChoice(start=4000, stop=30_000),
+        MessageChoice(since=2**70),
     ],
 )
-def test_choices(choice: Choice, golden: Unpacked) -> None:
+def test_choices(choice: MessageChoice, golden: Unpacked) -> None:
     files = CommitLog(StoreLayout(str(golden("broker")))).segments.files
     rows = sum(agree(file, choice=choice, columns=["physicalOffset", "tags"]) for file in files)
     if choice.since != 2**70:
@@ -157,11 +157,11 @@ def test_a_choice_by_text(file_of: File) -> None:
     properties = b"TAGS\x01x\x02TAGS\x01y\x02KEYS\x01 a  b \x02\xff\x01z"
     file = file_of(record("T", 0, properties=properties))
     for choice, number in (
-        (Choice(tags=("y",)), 1),
-        (Choice(tags=("x",)), 0),
-        (Choice(keys=("b",)), 1),
-        (Choice(keys=("",)), 0),
-        (Choice(keys=("z",)), 0),
+        (MessageChoice(tags=("y",)), 1),
+        (MessageChoice(tags=("x",)), 0),
+        (MessageChoice(keys=("b",)), 1),
+        (MessageChoice(keys=("",)), 0),
+        (MessageChoice(keys=("z",)), 0),
     ):
         assert agree(file, choice=choice) == number
 
@@ -264,7 +264,7 @@ def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for bulk in (1 << 20, 64):
         monkeypatch.setattr(dispatch, "BULK_BYTES", bulk)
         monkeypatch.setattr(RowReader, "read", lambda self, *args, **options: told.append("plain") or iter(()))
-        tally = Tally()
+        tally = SplitTally()
         rows = sum(batch.num_rows for batch in batches(split, ALL, tally))
         told.append(rows)
     assert told == ["plain", 0, 2]
@@ -274,7 +274,7 @@ def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_columns_that_there_are_not(columns: list[str], tmp_path: Path) -> None:
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A"]))))
     with pytest.raises(BadValue, match="each once"):
-        list(batches(split, ALL, Tally(), columns=columns))
+        list(batches(split, ALL, SplitTally(), columns=columns))
 
 
 def test_kernels_check_the_room_they_are_given() -> None:

@@ -11,12 +11,12 @@ from formats.message.inner import messages_in
 from formats.primitives import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.source.filter import Condition
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.inner import MOST
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -36,11 +36,11 @@ BODIES = [
     (BATCH[:-1], INNER), (BATCH, INNER | COMPRESSED), (BATCH, NEED_UNWRAP), (MANY, INNER), (b"last", 0),
 ]  # fmt: skip
 CHOICES = [
-    Choice(),
-    Choice(keys=("k3", "b")),
-    Choice(tags=("t",), queue_start=3, queue_stop=9),
-    Choice(queues=(1,), start=1000),
-    Choice(topics=("Nothing",)),
+    MessageChoice(),
+    MessageChoice(keys=("k3", "b")),
+    MessageChoice(tags=("t",), queue_start=3, queue_stop=9),
+    MessageChoice(queues=(1,), start=1000),
+    MessageChoice(topics=("Nothing",)),
 ]
 
 
@@ -52,8 +52,10 @@ def log_with(folder: Path) -> CommitLog:
     return CommitLog(store_of(folder, data))
 
 
-def by(reader: Any, schema: pa.Schema, log: CommitLog, choice: Choice, size: int) -> tuple[list[dict[str, Any]], Tally]:
-    tally = Tally()
+def by(
+    reader: Any, schema: pa.Schema, log: CommitLog, choice: MessageChoice, size: int
+) -> tuple[list[dict[str, Any]], SplitTally]:
+    tally = SplitTally()
     rows = []
     for split in plan(log)[0]:
         for batch in reader(schema, choice, tally, Limits(size)).read(
@@ -63,7 +65,7 @@ def by(reader: Any, schema: pa.Schema, log: CommitLog, choice: Choice, size: int
     return rows, tally
 
 
-def same_by_all(log: CommitLog, choice: Choice, size: int) -> list[dict[str, Any]]:
+def same_by_all(log: CommitLog, choice: MessageChoice, size: int) -> list[dict[str, Any]]:
     """The rows, which are the same by every reader."""
     rows, tally = by(RowReader, MESSAGE_SCHEMA, log, choice, size)
     for schema in (MESSAGE_SCHEMA, VIEW_SCHEMA):
@@ -76,7 +78,7 @@ def same_by_all(log: CommitLog, choice: Choice, size: int) -> list[dict[str, Any
 
 @pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
 @pytest.mark.parametrize("size", [8 << 20, some(3000, 300)])
-def test_readers_divide_alike(choice: Choice, size: int, tmp_path: Path) -> None:
+def test_readers_divide_alike(choice: MessageChoice, size: int, tmp_path: Path) -> None:
     log = log_with(tmp_path)
     rows = same_by_all(log, choice, size)
     expected = [
@@ -94,7 +96,7 @@ def test_readers_divide_alike(choice: Choice, size: int, tmp_path: Path) -> None
 
 
 def test_how_many_there_are(tmp_path: Path) -> None:
-    rows = same_by_all(log_with(tmp_path), Choice(), 8 << 20)
+    rows = same_by_all(log_with(tmp_path), MessageChoice(), 8 << 20)
     per_record: dict[int, int] = {}
     for row in rows:
         per_record[row["physicalOffset"]] = per_record.get(row["physicalOffset"], 0) + 1
@@ -104,7 +106,7 @@ def test_how_many_there_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", ["broker-5.3.3", "broker-5.3.3-crash"])
 def test_every_way_has_the_messages_of_batches(case: str, golden: Unpacked, tmp_path: Path) -> None:
     root = golden(case)
-    rows = same_by_all(CommitLog(StoreLayout(str(root))), Choice(topics=("BatchQueue",)), 4000)
+    rows = same_by_all(CommitLog(StoreLayout(str(root))), MessageChoice(topics=("BatchQueue",)), 4000)
     assert len(rows) == 43
     names = ["queueId", "queueOffset", "physicalOffset", "keys", "tags", "body"]
     expected = [{name: row[name] for name in names} for row in rows]

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.analytics.dump.parquet import CODECS, PartWriter
-from rmqtool.analytics.dump.partitions import by_partition, segment
+from rmqtool.analytics.dump.partitions import Partitioned, segment
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import memory_of
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, rows_of, store_of
@@ -26,7 +26,7 @@ TOPICS = ["A", "B", "A", "C", "A", "B"]
 
 def batch_of(folder: Path, topics: list[Any], **fields: Any) -> pa.RecordBatch:
     (split,), _none = plan(CommitLog(store_of(folder, log_of(topics, **fields))))
-    (batch,) = batches(split, Choice(), Tally())
+    (batch,) = batches(split, MessageChoice(), SplitTally())
     return batch
 
 
@@ -36,22 +36,24 @@ def visible(folder: Path) -> list[Path]:
 
 def test_rows_by_partition_keep_their_order(tmp_path: Path) -> None:
     batch = batch_of(tmp_path, TOPICS)
-    assert [key for key, _rows in by_partition(batch, ())] == [()]
-    parts = dict(by_partition(batch, ("topic",)))
-    assert {key: rows["queueOffset"].to_pylist() for key, rows in parts.items()} == {
+    parts = {key: rows["queueOffset"].to_pylist() for key, rows, _size in Partitioned(batch, ("topic",)).largest(0)}
+    assert parts == {
         ("A",): [0, 2, 4],
         ("B",): [1, 5],
         ("C",): [3],
     }
-    assert list(by_partition(batch.slice(0, 0), ("topic",))) == []
 
 
 def test_days_are_utc_and_may_be_missing(tmp_path: Path) -> None:
     batch = batch_of(tmp_path / "a", ["T"], store_timestamp=86_400_000 - 1)
     batch = pa.concat_batches([batch, batch_of(tmp_path / "b", ["T"], store_timestamp=86_400_000)])
     batch = pa.concat_batches([batch, batch_of(tmp_path / "c", ["U"], store_timestamp=-(2**63))])
-    assert [key for key, _rows in by_partition(batch, ("day",))] == [("1970-01-01",), ("1970-01-02",), (None,)]
-    keys = {key for key, _rows in by_partition(batch, ("topic", "day"))}
+    assert [key for key, _rows, _size in Partitioned(batch, ("day",)).largest(0)] == [
+        ("1970-01-01",),
+        ("1970-01-02",),
+        (None,),
+    ]
+    keys = {key for key, _rows, _size in Partitioned(batch, ("topic", "day")).largest(0)}
     assert keys == {("T", "1970-01-01"), ("T", "1970-01-02"), ("U", None)}
 
 
@@ -199,7 +201,7 @@ def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> Non
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
     if views:
         import rmqtool.analytics.table.column_reader  # noqa: F401 - large splits are read by it, and then small ones too
-    found = list(batches(split, Choice(), Tally(), batch_bytes=9000, views=views))
+    found = list(batches(split, MessageChoice(), SplitTally(), batch_bytes=9000, views=views))
     limit = 2 * sum(memory_of(batch) for batch in found) // len(found) + 40_000
     out = tmp_path / "out"
     out.mkdir()

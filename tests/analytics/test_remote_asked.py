@@ -16,7 +16,7 @@ from pyarrow import fs
 from rmqtool.analytics.remote import stores
 from rmqtool.analytics.remote.mirror import Fetch
 from rmqtool.analytics.source.plan import request_of
-from rmqtool.analytics.source.read import planned, read_piece
+from rmqtool.analytics.source.read import plan_pieces, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.store.disk.remote import Partial, record_at
 from rmqtool.store.dispatch import batch as dispatch
@@ -75,7 +75,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
     request = request_of({"path": str(path), "table": table, **options})
-    found, counters = planned(request, request.wanted)
+    found, counters = plan_pieces(request, request.wanted)
     read = (read_piece(piece, SCHEMAS[table].names, counters) for piece in found)
     found_rows = [row for batches in read for batch in batches for row in batch.to_pylist()]
     for row in found_rows:

@@ -18,14 +18,14 @@ from pyarrow import fs
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from rmqtool.analytics.remote.mirror import Mirror
-from rmqtool.analytics.remote.stores import attached, keep_apart, open_log
+from rmqtool.analytics.remote.stores import attach_store, keep_apart, open_log
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import request_of, stores_of
-from rmqtool.analytics.source.read import Counters, planned, read_piece, saved
+from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece, sum_counters
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -102,7 +102,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], Counters]:
     """Rows of a table, and what it cost."""
     request = request_of({"path": str(path), **options})
-    found, counters = planned(request, request.wanted.narrowed(conditions))
+    found, counters = plan_pieces(request, request.wanted.narrow(conditions))
     names = columns or SCHEMAS[request.table].names
     rows = [row for piece in found for batch in read_piece(piece, names, counters) for row in batch.to_pylist()]
     return rows, counters
@@ -142,7 +142,7 @@ def test_records_larger_than_what_is_fetched_at_once(server: Server, tmp_path: P
     layout = store_of(tmp_path, data)
     uri = server.put("bulk/store", Path(layout.root))
     request = request_of({"path": uri})
-    (piece,) = planned(request, request.wanted)[0]
+    (piece,) = plan_pieces(request, request.wanted)[0]
     most, earlier = 0, mirrors()
     sizes = []
     for batch in read_piece(piece, ["bodyLength", "topic"], Counters()):
@@ -178,7 +178,7 @@ def test_a_walk_over_a_file_in_parts_finds_what_is_there(server: Server, golden:
         [(item.physical_offset, isinstance(item, Found), getattr(item, "reason", "")) for item in log.walk()]
         for log in (
             CommitLog(StoreLayout(str(golden("body-bit-flip-last-file")))),
-            CommitLog(StoreLayout(attached(uri))),
+            CommitLog(StoreLayout(attach_store(uri))),
         )
     )
     assert here == there
@@ -257,7 +257,7 @@ def test_zeros_behind_a_closed_log_are_not_fetched(ahead: bool, server: Server, 
         rows, counters = read(uri, through=through, splitBytes=str(4 << 20))
         assert len(rows) == 300
         assert counters.bytesFetched < 1 << 20
-    log = open_log(StoreLayout(attached(uri)))
+    log = open_log(StoreLayout(attach_store(uri)))
     assert log.file_size == ZEROS
     assert [file.size for file in log.segments] == [len(data), 0][: 1 + ahead]
 
@@ -316,7 +316,7 @@ def test_places_that_are_none(server: Server) -> None:
 def test_a_file_that_goes_or_shrinks(server: Server, golden: Unpacked) -> None:
     uri = server.put("gone/store", golden("clean"))
     request = request_of({"path": uri})
-    found, _counters = planned(request, request.wanted)
+    found, _counters = plan_pieces(request, request.wanted)
     names = [f"gone/store/commitlog/{os.path.basename(piece.splits[0].path)}" for piece in found]
     server.delete(names[0])
     server.write(names[1], b"short")
@@ -333,10 +333,10 @@ def test_no_room_for_what_is_fetched(server: Server, golden: Unpacked, monkeypat
 
 
 def test_what_is_said_of_a_uri() -> None:
-    assert shown("s3://key:secret@bucket/a/store/?region=x&endpoint_override=h:1") == "s3://bucket/a/store"
-    assert shown("abfss://container@account.host/store") == "abfss://container@account.host/store"
-    assert shown("abfss://account:secret@host/store") == "abfss://account@host/store"
-    assert shown("hdfs://host:8020/data/store") == "hdfs://host:8020/data/store"
+    assert show_uri("s3://key:secret@bucket/a/store/?region=x&endpoint_override=h:1") == "s3://bucket/a/store"
+    assert show_uri("abfss://container@account.host/store") == "abfss://container@account.host/store"
+    assert show_uri("abfss://account:secret@host/store") == "abfss://account@host/store"
+    assert show_uri("hdfs://host:8020/data/store") == "hdfs://host:8020/data/store"
     with pytest.raises(Refused, match="must not lie in the store"):
         keep_apart("s3://bucket/store/out?region=x", "s3://bucket/store")
     with pytest.raises(Refused, match="lies in it"):
@@ -453,7 +453,7 @@ def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpac
     reader = spark.read.format("rocketmq").options(counters=str(tmp_path), brokerConf=str(day.conf), key="k777")
     row = reader.load(day.uri).select("msgId", "broker").collect()
     assert [tuple(each) for each in row] == [("U777", "store")]
-    assert 0 < saved(str(tmp_path)).bytesFetched / day.bytes < 0.10
+    assert 0 < sum_counters(str(tmp_path)).bytesFetched / day.bytes < 0.10
     assert spark.read.format("rocketmq").load(day.uri).select("topic").count() == SOME
 
     uri = server.put("spark/store", golden("broker"))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqtool.analytics.sql.ready import READY, ready_frame
-from rmqtool.errors import BadValue
+from rmqtool.analytics.sql.ready import READY
 from rmqtool.store.log.commit_log import CommitLog
 from tests.amounts import every
 from tests.analytics.helpers import TIME, record, store_of
+from tests.analytics.ready_frame import ready_frame
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 
@@ -252,11 +252,6 @@ def test_a_small_store_needs_no_java(golden: Unpacked, monkeypatch: pytest.Monke
     monkeypatch.setattr("rmqtool.analytics.sql.native.SMALL", 1000)
     with pytest.raises(AssertionError, match="Spark was started"):
         table("traffic", golden("broker"))
-
-
-def test_no_such_report(spark: "SparkSession") -> None:
-    with pytest.raises(BadValue, match="no report 'latency'; there are traffic"):
-        ready_frame(spark, "latency", "store")
 
 
 def test_an_empty_store(spark: "SparkSession", tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from formats.layouts.derived import HEAD_V4_V4
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MAX_TIME, MESSAGE_SCHEMA, MIN_TIME, micros
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
@@ -24,11 +24,13 @@ from tests.conftest import Unpacked
 LONG = 2**63 - 1
 
 
-def read(layout: StoreLayout, choice: Choice | None = None, size: int = 8 << 20) -> tuple[list[dict[str, Any]], Tally]:
+def read(
+    layout: StoreLayout, choice: MessageChoice | None = None, size: int = 8 << 20
+) -> tuple[list[dict[str, Any]], SplitTally]:
     """All rows of a store and the tally of its last split."""
-    rows, tally = [], Tally()
+    rows, tally = [], SplitTally()
     for split in plan(CommitLog(layout))[0]:
-        for batch in batches(split, choice or Choice(), tally, size):
+        for batch in batches(split, choice or MessageChoice(), tally, size):
             assert batch.schema.equals(MESSAGE_SCHEMA)
             batch.validate(full=True)
             rows += map(plain, batch.to_pylist())
@@ -128,7 +130,7 @@ def test_batches_are_bounded_by_what_bodies_become(tmp_path: Path) -> None:
     for number in range(8):
         data += record("T", len(data), number=number, sys_flag=COMPRESSED, body=bomb)
     (split,), _none = plan(CommitLog(store_of(tmp_path, data)))
-    sizes = [batch.num_rows for batch in batches(split, Choice(), Tally(), 2 << 20)]
+    sizes = [batch.num_rows for batch in batches(split, MessageChoice(), SplitTally(), 2 << 20)]
     assert sizes == [2, 2, 2, 2]
 
 
@@ -137,7 +139,7 @@ def test_choice(tmp_path: Path) -> None:
     offsets = [row["physicalOffset"] for row in read(layout)[0]]
 
     def topics(**choice: Any) -> list[str]:
-        rows, tally = read(layout, Choice(**choice))
+        rows, tally = read(layout, MessageChoice(**choice))
         assert tally.records == 6
         assert tally.rows == len(rows)
         return [row["topic"] for row in rows]

@@ -7,11 +7,11 @@ import pytest
 from pyspark.errors import ParseException
 
 from rmqtool.analytics.remote import secrets
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.spark.failure import failure
-from rmqtool.analytics.sql.query import told
+from rmqtool.analytics.sql.query import translate_errors
 from rmqtool.errors import BadValue
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 from tests.analytics.helpers import log_of, store_of
 from tests.cli.running import rmqtool
 
@@ -33,9 +33,9 @@ URIS = [
 
 @pytest.mark.parametrize("uri", URIS)
 def test_no_message_has_them(uri: str) -> None:
-    assert SECRET not in shown(uri)
+    assert SECRET not in show_uri(uri)
     said = f"Cannot open '{uri}': {SECRET} was refused"
-    assert SECRET not in cleaned(said, [uri])
+    assert SECRET not in remove_secrets(said, [uri])
 
 
 @pytest.mark.parametrize("uri", URIS)
@@ -48,7 +48,7 @@ def test_no_failure_of_spark_has_them(uri: str, monkeypatch: pytest.MonkeyPatch)
     said = f"a stack\n  Traceback (most recent call last):\n    File x\n  OSError: {uri}: no {SECRET}"
     assert failure(RuntimeError(said)).startswith("OSError: ")
     assert SECRET not in failure(RuntimeError(said))
-    with pytest.raises(BadValue) as told_of, told():
+    with pytest.raises(BadValue) as told_of, translate_errors():
         raise ParseException(f"[TABLE_OR_VIEW_NOT_FOUND] `{uri}` with {SECRET}")
     assert SECRET not in str(told_of.value)
 
@@ -77,6 +77,6 @@ def test_no_command_says_them(
     layout = store_of(tmp_path, log_of(["A"] * 3))
     (tmp_path / "lines").write_text(json.dumps({"topic": "T", "body": "x"}))
     meant = {"STORE": layout.root, "URI": uri, "OUT": "out", "FILE": "lines", "NEW": "new"}
-    told = rmqtool(*(meant.get(word, word) for word in words))
-    assert told.code != 0 or words[0] == "salvage"
-    assert SECRET not in told.out + told.err
+    translate_errors = rmqtool(*(meant.get(word, word) for word in words))
+    assert translate_errors.code != 0 or words[0] == "salvage"
+    assert SECRET not in translate_errors.out + translate_errors.err

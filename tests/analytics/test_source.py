@@ -15,7 +15,7 @@ from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import Piece, request_of, stores_of
-from rmqtool.analytics.source.read import Counters, read_piece, saved
+from rmqtool.analytics.source.read import Counters, read_piece, sum_counters
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
@@ -131,7 +131,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is longer than any message."""
-    hostile, walked = build(), beginning._walked
+    hostile, walked = build(), beginning._end_of_walk
     data = hostile + moved_by(len(hostile))
     monkeypatch.setattr(beginning, "is_large", lambda *_args: True)
     monkeypatch.setattr(beginning, "CHAIN", 2 * len(hostile))
@@ -209,8 +209,8 @@ def test_a_reader_as_spark_uses_it(golden: Unpacked, tmp_path: Path) -> None:
     assert len(parts) > 3
     batches = [batch for part in parts for batch in reader.read(pickle.loads(pickle.dumps(part)))]
     assert sum(batch.num_rows for batch in batches) == 500
-    assert saved(str(tmp_path)).rows == 500
-    assert saved(str(tmp_path)).bytesRead > 150_000
+    assert sum_counters(str(tmp_path)).rows == 500
+    assert sum_counters(str(tmp_path)).bytesRead > 150_000
 
 
 def test_schemas(golden: Unpacked) -> None:

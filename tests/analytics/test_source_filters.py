@@ -242,12 +242,12 @@ def test_the_same_ranges_however_large_the_pieces(day: StoreLayout, monkeypatch:
     ],
 )
 def test_filters(condition: Condition, changed: dict[str, Any]) -> None:
-    choice = Wanted().narrowed([condition]).choice
+    choice = Wanted().narrow([condition]).choice
     assert {name: value for name, value in choice.__dict__.items() if value not in (None, ())} == changed
 
 
 def test_filters_narrow_each_other() -> None:
-    wanted = Wanted().narrowed(
+    wanted = Wanted().narrow(
         [
             Condition("topic", "in", ("A", "B")), Condition("topic", "in", ("B", "C")),
             Condition("physicalOffset", ">", 5), Condition("physicalOffset", ">", 3), Condition("queueId", "=", 1),

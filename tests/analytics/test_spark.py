@@ -23,7 +23,7 @@ from rmqtool.analytics.spark.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import has_unix_sockets, settings_of
 from rmqtool.analytics.spark.where import Where
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
@@ -136,20 +136,20 @@ def test_hostile_times_do_not_stop_spark(spark: "SparkSession", tmp_path: Path) 
 @pytest.mark.parametrize(
     ("where", "narrow"),
     [
-        ("topic = 'Orders' and queueId in (1, 2)", Choice(topics=("Orders",), queues=(1, 2))),
-        ("length(body) > 20 or tags is null", Choice()),
+        ("topic = 'Orders' and queueId in (1, 2)", MessageChoice(topics=("Orders",), queues=(1, 2))),
+        ("length(body) > 20 or tags is null", MessageChoice()),
         ("properties['region'] = 'r1' and 3000 <= physicalOffset and physicalOffset < 90000",
-         Choice(start=3000, stop=90000)),
+         MessageChoice(start=3000, stop=90000)),
         ("storeTimestamp > timestamp'2026-11-20 20:34:44.6111Z' and topic in ('Orders', 'Delayed')",
-         Choice(since=1795206884611, topics=("Orders", "Delayed"))),
-        ("queueId = 3 and length(topic) < 0", Choice(queues=(3,))),
+         MessageChoice(since=1795206884611, topics=("Orders", "Delayed"))),
+        ("queueId = 3 and length(topic) < 0", MessageChoice(queues=(3,))),
     ],
 )  # fmt: skip
 def test_a_condition_in_sql(
-    where: str, narrow: Choice, spark: "SparkSession", golden: Unpacked, tmp_path: Path
+    where: str, narrow: MessageChoice, spark: "SparkSession", golden: Unpacked, tmp_path: Path
 ) -> None:
     layout = StoreLayout(str(golden("broker")))
-    assert Where(spark, where).narrowed(Choice()) == narrow
+    assert Where(spark, where).narrow(MessageChoice()) == narrow
     dump(layout, tmp_path / "all")
     report = dump(layout, tmp_path / "some", where=where, split_bytes=20_000, partition_by=("topic",))
     expected = spark.read.parquet(str(tmp_path / "all")).where(where).select("physicalOffset").collect()
@@ -182,11 +182,11 @@ def test_a_failed_task_is_one_line_and_leaves_nothing(spark: "SparkSession", tmp
     from rmqtool.analytics.ranges.splits import plan
 
     (tmp_path / "out").mkdir()
-    job = Job(str(tmp_path / "out"), "run", Choice())
+    job = Job(str(tmp_path / "out"), "run", MessageChoice())
     with pytest.raises(RmqError, match="gone: No such file") as caught:
         run_splits(job, plan(log)[0], spark.sparkContext)
     assert "\n" not in str(caught.value)
-    broken = Job(str(tmp_path / "out"), "run", Choice(), codec="lzo")
+    broken = Job(str(tmp_path / "out"), "run", MessageChoice(), codec="lzo")
     with pytest.raises(RmqError, match=r"Spark job failed: KeyError: 'lzo'"):
         run_splits(broken, plan(log)[0][:1], spark.sparkContext)
 

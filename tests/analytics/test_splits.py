@@ -11,8 +11,8 @@ import pytest
 from formats.message.build import build_blank
 from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, next_record, walk_file
 from tests.analytics.helpers import log_of, record, store_of
@@ -62,11 +62,11 @@ def test_ranges_of_a_log_meet_without_loss(case: str, golden: Unpacked) -> None:
         assert [(item.physical_offset, type(item)) for part in parts for item in part] == whole
 
 
-def read_split(split: Split) -> tuple[list[tuple[str, int]], Tally]:
-    tally = Tally()
+def read_split(split: Split) -> tuple[list[tuple[str, int]], SplitTally]:
+    tally = SplitTally()
     rows = [
         (row["sourceFile"], row["fileOffset"])
-        for batch in batches(split, Choice(), tally)
+        for batch in batches(split, MessageChoice(), tally)
         for row in batch.select(["sourceFile", "fileOffset"]).to_pylist()
     ]
     return rows, tally
@@ -82,7 +82,7 @@ def read_in_splits(layout: StoreLayout, size: int) -> tuple[list[tuple[str, int]
         if not again and not empty:
             break
         for split in empty:
-            done[split.number] = [], Tally(first=split.stop, next=split.stop)
+            done[split.number] = [], SplitTally(first=split.stop, next=split.stop)
         for split in again:
             count += 1
             splits[split.number] = split

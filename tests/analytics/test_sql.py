@@ -360,7 +360,7 @@ def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
     code = """
 import sys
 from pyspark.sql import SparkSession
-from rmqtool.analytics.sql.ready import ready_frame
+from tests.analytics.ready_frame import ready_frame
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.source.tables_source import register
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -390,7 +390,7 @@ def test_it_is_told_how_far_it_is(alone: bool, golden: Unpacked, monkeypatch: py
         def began(self, stage: Stage) -> None:
             heard.append(stage)
 
-        def ended(self, stage: Stage) -> None: ...
+        def end(self, stage: Stage) -> None: ...
 
     monkeypatch.setattr(watching, "_EVERY", 0.005)
     if not alone:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqtool.analytics.dump import tasks
-from rmqtool.analytics.sql.query import told
+from rmqtool.analytics.sql.query import translate_errors
 from rmqtool.errors import RmqError
 from tests.amounts import only_in_all
 from tests.analytics.helpers import log_of, store_of
@@ -60,9 +60,9 @@ def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
 
     said = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
     with pytest.raises(RmqError) as failed:
-        tasks._collected(spark.sparkContext.parallelize([1], 1).map(die))
+        tasks._collect(spark.sparkContext.parallelize([1], 1).map(die))
     assert str(failed.value) == f"Spark job failed: {said}"
-    with pytest.raises(RmqError) as failed, told():
+    with pytest.raises(RmqError) as failed, translate_errors():
         spark.sparkContext.parallelize([1], 1).map(die).collect()
     assert str(failed.value) == said
 

@@ -311,7 +311,7 @@ def test_offsets_of_earlier_versions(tmp_path: Path) -> None:
     reached = accepting.latestOffset({root: starts[2]}, ReadAllAvailable())
     assert offsets(accepting, {root: starts[2]}, reached) == starts[2:]
     assert tail(root).latestOffset(reached, ReadAllAvailable()) == reached  # from now on it is proved
-    with pytest.raises(Refused, match=r"was cut and written anew since: .* lies inside of the message at"):
+    with pytest.raises(Refused, match=r"was cut and rewritten since: .* lies inside of the message at"):
         accepting.latestOffset({root: starts[2] + 30}, ReadAllAvailable())
     with pytest.raises(Refused, match="its files end at"):
         accepting.latestOffset({root: 999_999}, ReadAllAvailable())

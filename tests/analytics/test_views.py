@@ -15,8 +15,8 @@ from rmqtool.analytics.dump.parquet import PartWriter
 from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.kernels.arrow import views_of
 from rmqtool.kernels.load.memory import address_of
@@ -42,7 +42,7 @@ def read(store: StoreLayout, *, views: bool, batch_bytes: int = 8 << 20) -> list
     found = []
     for split in plan(CommitLog(store))[0]:
         # where bodies take no memory, a batch has four times as many
-        found += batches(split, Choice(), Tally(), batch_bytes // (4 if views else 1), views=views)
+        found += batches(split, MessageChoice(), SplitTally(), batch_bytes // (4 if views else 1), views=views)
     assert all(has_views(batch.schema) == views for batch in found)
     return found
 

@@ -59,12 +59,12 @@ def unpruned(store: str, small: str, times: int) -> Figures:
     """With every column decoded."""
     from rmqtool.analytics.sql import query as sql
 
-    needs = sql.needs
+    needs = vars(sql)["needs"]
 
     def all_columns(*args: Any) -> Any:
         return {table: replace(need, columns=None) for table, need in needs(*args).items()}
 
-    sql.needs = all_columns
+    vars(sql)["needs"] = all_columns
     return pruned(store, small, times)
 
 
@@ -141,13 +141,13 @@ def report(folder: Path, body: int, size: int, processes: int, times: int) -> di
         print(f"  {'':25} started in {min(each['startup'] for each in figures[way]):.2f} s", end="")
         print(f", peak memory {max(each['peak_rss'] for each in figures[way]) / MIB:.0f} MiB")
     for few, every in _PAIRS:
-        first, *warm = (
+        first_ratio, *warm_ratios = (
             min(each) / min(fewer)
             for each, fewer in zip(_apart(figures[every]), _apart(figures[few]), strict=True)
             if fewer
         )
-        told_warm = f"{warm[0]:.2f} times as long warm and " if warm else ""
-        print(f"  {NAMES[every]} takes {told_warm}{first:.2f} times as long at first, target {TARGET}")
+        told_warm = f"{warm_ratios[0]:.2f} times as long warm and " if warm_ratios else ""
+        print(f"  {NAMES[every]} takes {told_warm}{first_ratio:.2f} times as long at first, target {TARGET}")
     return figures
 
 

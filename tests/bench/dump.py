@@ -52,9 +52,9 @@ def writer(store: str, out: str) -> Figures:
     from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, WRITER_OPTIONS
     from rmqtool.analytics.ranges.splits import plan
     from rmqtool.analytics.table.arrow import batches
-    from rmqtool.analytics.table.choice import Choice
+    from rmqtool.analytics.table.choice import MessageChoice
     from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-    from rmqtool.analytics.table.tally import Tally
+    from rmqtool.analytics.table.tally import SplitTally
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog
 
@@ -67,7 +67,7 @@ def writer(store: str, out: str) -> Figures:
         waiting: list[pa.RecordBatch] = []
         size = 0
         for split in splits:
-            for batch in batches(split, Choice(), Tally()):
+            for batch in batches(split, MessageChoice(), SplitTally()):
                 waiting.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes

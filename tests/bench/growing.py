@@ -23,7 +23,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from tests.interop.serving import Serving
 
@@ -52,7 +52,9 @@ def _group(number: int) -> Command:
         consume_from_where="CONSUME_FROM_LAST_OFFSET", consume_type="CONSUME_PASSIVELY", group_name=f"group-{number}",
         message_model="CLUSTERING", subscription_data_set=[subscription],
     )  # fmt: skip
-    return Command(RequestCode.HEART_BEAT, body=body_of(b.HeartbeatData(f"client-{number}", [consumer], [])))
+    return Command(
+        RequestCode.HEART_BEAT, body=body_of(b.HeartbeatData(f"client-{number}", consumer_data_set=[consumer]))
+    )
 
 
 KINDS: dict[str, Callable[[int], Command]] = {"topics": _topic, "groups": _group}
@@ -78,7 +80,9 @@ async def _grow(serving: Serving, make: Callable[[int], Command], count: int, cl
     host, _, port = serving.broker.rpartition(":")
     parts = []
     async with AsyncExitStack() as opened:
-        asking = [await opened.enter_async_context(connected(host, int(port), timeout=30)) for _ in range(clients)]
+        asking = [
+            await opened.enter_async_context(open_connection(host, int(port), timeout=30)) for _ in range(clients)
+        ]
         for part in range(_PARTS):
             numbers = iter(range(part * count // _PARTS, (part + 1) * count // _PARTS))
             used, begun = _used(serving.process.pid), time.perf_counter()

@@ -89,13 +89,15 @@ def floor(store: str, out: str, topics: int) -> Figures:
 
     from rmqtool.analytics.ranges.splits import plan
     from rmqtool.analytics.table.arrow import batches
-    from rmqtool.analytics.table.choice import Choice
-    from rmqtool.analytics.table.tally import Tally
+    from rmqtool.analytics.table.choice import MessageChoice
+    from rmqtool.analytics.table.tally import SplitTally
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog
 
     splits, _none = plan(CommitLog(StoreLayout(store)))
-    table = pa.Table.from_batches([batch for split in splits for batch in batches(split, Choice(), Tally())])
+    table = pa.Table.from_batches(
+        [batch for split in splits for batch in batches(split, MessageChoice(), SplitTally())]
+    )
     each = max(table.num_rows // topics, 1)
     some = table.slice(0, 10_000 * each).combine_chunks()
     Path(out).mkdir()

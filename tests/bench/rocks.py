@@ -22,7 +22,7 @@ def measure(store: str, way: str) -> tuple[float, int, int]:
     from rmqtool.store.check import check_store, is_problem
     from rmqtool.store.layout.broker_conf import BrokerConf
     from rmqtool.store.layout.paths import StoreLayout
-    from rmqtool.store.queues.rocks import rocks_queues_of
+    from rmqtool.store.queues.rocks_open import rocks_queues_of
     from rmqtool.store.recovery.rocks.command import plan_rocks
 
     layout = StoreLayout(store, BrokerConf({name: str(value) for name, value in CONFIG.items()}))

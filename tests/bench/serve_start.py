@@ -20,7 +20,7 @@ from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
 from rmqtool import Message, Store
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 from tests.interop.hostile import memory
@@ -78,7 +78,7 @@ async def _consumers(address: str, count: int, pid: int) -> int:
     async with AsyncExitStack() as opened:
         waiting = []
         for number in range(count):
-            client = await opened.enter_async_context(connected(host, int(port), timeout=30))
+            client = await opened.enter_async_context(open_connection(host, int(port), timeout=30))
             group = ConsumerData(
                 f"g{number % 100}",
                 "CONSUME_PASSIVELY",
@@ -98,7 +98,7 @@ async def _consumers(address: str, count: int, pid: int) -> int:
         done, _ = await asyncio.wait(waiting, timeout=5)
         assert not done, f"{len(done)} pulls did not wait: {next(iter(done)).result()}"
         found = memory(pid)
-        sender = await opened.enter_async_context(connected(host, int(port)))
+        sender = await opened.enter_async_context(open_connection(host, int(port)))
         assert not (await sender.call(_sent())).code
         answers = await asyncio.gather(*waiting)
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
@@ -119,7 +119,7 @@ def idle(folder: Path, consumers: int) -> int:
 
         async def run() -> int:
             host, _, port = serving.broker.rpartition(":")
-            async with connected(host, int(port)) as sender:
+            async with open_connection(host, int(port)) as sender:
                 assert not (await sender.call(_sent())).code
             return await _consumers(serving.broker, consumers, serving.process.pid)
 

@@ -21,8 +21,8 @@ from typing import TypedDict
 from rmqtool import Message, Store
 from rmqtool.cli.render.output import NdjsonWriter, write_all
 from rmqtool.rules.releases import V5_3
-from rmqtool.services.waiting.plain_timers import PlainTimers
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.plain import PlainTimers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

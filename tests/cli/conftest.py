@@ -6,7 +6,7 @@ from types import FrameType
 
 import pytest
 
-MOST_SECONDS = 60
+MOST_SECONDS = 300  # a machine may be busy with many tests at once
 
 
 class Hung(BaseException):

@@ -49,7 +49,7 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
     texts = []
     for stream in streams:
         stream.flush()
-        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        texts.append(stream.buffer.getvalue().decode())
     return Result(code, *texts)
 
 

@@ -125,9 +125,10 @@ def test_no_command_is_left_out() -> None:
 
 
 def run(name: str, store: object, *more: object) -> Result:
-    words = {"STORE": store, "NEW": f"{store}.new"}
+    new = f"{store}.new"
+    words = {"STORE": store, "NEW": new}
     result = rmqtool(*[words.get(word, word) for word in COMMANDS[name]], *more)
-    for made in (words["NEW"], f"{words['NEW']}.lost+found"):
+    for made in (new, f"{new}.lost+found"):
         shutil.rmtree(made, ignore_errors=True)
         with suppress(OSError):
             os.unlink(made)

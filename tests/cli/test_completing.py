@@ -57,7 +57,8 @@ def test_the_arguments_are_those_of_the_commands() -> None:
 
 
 def test_the_options_are_those_of_the_commands() -> None:
-    flags, values = {"--help", "-h", "--version", "--no-pager"}, set()
+    flags = {"--help", "-h", "--version", "--no-pager"}
+    values: set[str] = set()
     for command in commands().values():
         for parameter in command.params:
             if parameter.param_type_name == "option":

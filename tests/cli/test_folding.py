@@ -1,19 +1,27 @@
 """Long lines for people: folded between words on a terminal, whole in a pipe; a line of progress makes room."""
 
+import ast
 import io
+import re
+import shlex
 import sys
 import time
 
 import pytest
 
+from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.render import progress, text
-from rmqtool.cli.render.text import folded, note
+from rmqtool.cli.render.text import fold, note
 from rmqtool.progress import stage
+from rmqtool.words import command_line, with_store
 from tests.cli.running import rmqtool
 from tests.cli.terminal import at_terminal, plain
 from tests.cli.test_progress import Terminal
 from tests.conftest import Unpacked
+from tests.test_architecture import ROOT
 
+# texts that nobody folds: screens that are written as they are, and the head of a file
+APART = ("rmqtool/cli/first_screen.py", "rmqtool/cli/man/", "rmqtool/cli/live/copying/journal.py")
 LONG = "error: the file is not what it was and nothing of it is read before somebody has looked at it once more"
 
 
@@ -21,33 +29,67 @@ LONG = "error: the file is not what it was and nothing of it is read before some
 def test_words_stay_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     words = f"{LONG} /a/path/{'x' * 120} {LONG}"
-    lines = folded(words, Terminal()).splitlines()
+    lines = fold(words, Terminal()).splitlines()
     assert " ".join(line.strip() for line in lines) == words
     assert all(len(line) <= min(columns, text.MOST_COLUMNS) or "/a/path/" in line for line in lines)
-    assert folded(words, io.StringIO()) == words
-    assert folded("short", Terminal()) == "short"
+    assert fold(words, io.StringIO()) == words
+    assert fold("short", Terminal()) == "short"
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
+    "words",
     [
-        ("(rmqtool check /data/store looks at everything)", "(rmqtool check /data/store"),
-        ("run rmqtool recover /data/store --broker-conf /etc/broker.conf first", None),
-        ("rmqtool rebuild /data/store timer finds all that wait", "rmqtool rebuild /data/store timer"),
-        ("is rmqtool undo /data/store --forget; or", "rmqtool undo /data/store --forget;"),
-        ("use rmqtool check", "rmqtool check"),
-        ("with rmqtool clean /data/store --files 3 it goes on", "rmqtool clean /data/store --files 3"),
-        ("see rmqtool check '/data/my store' for more", "rmqtool check '/data/my store'"),
+        ("check",), ("check", "/data/store"), ("recover", "/data/store", "--broker-conf", "/etc/broker.conf"),
+        ("rebuild", "/data/store", "timer"), ("check", "/data/my store"),
     ],
-)
-def test_a_command_stays_in_one_line(words: str, command: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+)  # fmt: skip
+def test_a_command_stays_in_one_line(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    command = command or "rmqtool recover /data/store --broker-conf /etc/broker.conf"
+    command = command_line(*words)
+    assert command == shlex.join(["rmqtool", *words])
     for before in range(3, 60, 4):
-        text = f"{'x' * before} {words} {LONG}"
-        lines = folded(text, Terminal()).splitlines()
+        text = f"{'x' * before} ({command}; {LONG}"
+        lines = fold(text, Terminal()).splitlines()
         assert " ".join(line.strip() for line in lines) == text
-        assert any(command in line for line in lines), lines
+        assert any(f"({command};" in line for line in lines), lines
+
+
+def test_a_command_with_the_store_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = with_store(f"{LONG} {command_line('rebuild', 'STORE', 'index')} builds it", "/data/my store")
+    assert any("rmqtool rebuild '/data/my store' index" in line for line in fold(text, Terminal()).splitlines())
+
+
+def test_a_path_may_have_the_word_for_the_store() -> None:
+    text = with_store(f"/data/STORE/commitlog: see {command_line('check', 'STORE')}", "/data/STORE")
+    assert text == "/data/STORE/commitlog: see rmqtool check /data/STORE"
+
+
+def test_sentences_have_their_commands_as_data() -> None:
+    """Written out in a sentence a command would be broken by a fold, and a path in it would not be quoted."""
+    named = "|".join(name for name in COMMANDS)
+    written = re.compile(rf"\brmqtool ({named})\b")
+    found = []
+    for path in sorted((ROOT / "rmqtool").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documented = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body and isinstance(node.body[0], ast.Expr)
+        }  # fmt: skip
+        examples = {id(node) for call in ast.walk(tree) if _is_command(call) for node in ast.walk(call)}
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and written.search(node.value)
+            and id(node) not in documented | examples
+        ]  # fmt: skip
+    assert [one for one in found if not one.startswith(APART)] == []
+
+
+def _is_command(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "command"
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -165,7 +165,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from formats.message.read import Record, read
 
     at, starts = 0, []
-    while isinstance(record := read(data, at, len(data)), Record):
+    while isinstance(record := read(memoryview(data), at, len(data)), Record):
         starts.append(at)
         at += record.total_size
     data[at : at + 8] = (len(data) - at).to_bytes(4, "big") + bytes.fromhex("cbd43194")

@@ -153,7 +153,7 @@ def test_groff_sets_it_without_a_warning_and_nothing_is_lost() -> None:
 )
 def test_any_text_comes_out_as_it_went_in(text: str) -> None:
     page = roff.title("t", 1, "t", "t")
-    for made in (roff.paragraph(text), roff.tagged(roff.bold(text), text), roff.example(text), roff.subsection(text)):
+    for made in (roff.paragraph(text), roff.tag_item(roff.bold(text), text), roff.example(text), roff.subsection(text)):
         assert text in set_in_groff(page + made)
 
 

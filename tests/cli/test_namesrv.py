@@ -14,7 +14,7 @@ import pytest
 
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 
 
@@ -36,7 +36,7 @@ def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def ask(address: str, request: Command) -> Command:
     async def once() -> Command:
         host, _, port = address.rpartition(":")
-        async with connected(host, int(port)) as connection:
+        async with open_connection(host, int(port)) as connection:
             return await connection.call(request, 30)
 
     return asyncio.run(once())

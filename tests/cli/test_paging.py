@@ -42,7 +42,7 @@ def test_it_is_off_on_demand(how: str, golden: Unpacked, tmp_path: Path) -> None
         words.append(how)
     else:
         env |= dict([how.split("=")])
-    code, shown = at_terminal(*words, **env)
+    code, shown = at_terminal(*words, **env)  # type: ignore[arg-type]
     assert (code, shown.count("msgId")) == (0, 200)
     assert not (tmp_path / "seen").exists()
 

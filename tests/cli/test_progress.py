@@ -107,7 +107,7 @@ def test_nobody_listens_behind_it() -> None:
         def began(self, stage: Stage) -> None:
             self.names.append(f"+{stage.name}")
 
-        def ended(self, stage: Stage) -> None:
+        def end(self, stage: Stage) -> None:
             self.names.append(f"-{stage.name}")
 
     told = Told()

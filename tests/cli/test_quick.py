@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import typer.main
@@ -30,7 +31,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Call:
     return run
 
 
-def parameters(command: str) -> dict[str, object]:
+def parameters(command: str) -> dict[str, Any]:
     """Option name to option of a command, as Typer has it."""
     app.load()
     group = typer.main.get_command(app.app)
@@ -103,13 +104,13 @@ def test_its_options_are_the_command_line_s_own() -> None:
         assert names <= set(known)
         arguments = [
             p for p in {id(p): p for p in known.values()}.values() if p.param_type_name == "argument" and p.required
-        ]  # type: ignore[attr-defined]
+        ]
         assert len(arguments) == count
         for name in names:
             target, kind = quick._OPTIONS[name]
             option = known[name]
-            assert option.name == target  # type: ignore[attr-defined]
-            assert option.is_flag is (kind is None)  # type: ignore[attr-defined]
+            assert option.name == target
+            assert option.is_flag is (kind is None)
 
 
 WORDS = st.sampled_from(

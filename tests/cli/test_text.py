@@ -8,7 +8,7 @@ from subprocess import PIPE, STDOUT
 import pytest
 
 from rmqtool.cli.render.output import Column, TableWriter
-from rmqtool.cli.render.text import broken, note, width_of
+from rmqtool.cli.render.text import break_lines, note, width_of
 from rmqtool.cli.startup.paging import notes_below
 from tests.cli.running import process, rmqtool
 from tests.cli.screens import USED
@@ -68,7 +68,7 @@ def test_a_block_breaks_long_cells(golden: Unpacked) -> None:
 def test_broken_lines_hold_the_text(width: int) -> None:
     for text in ("", "one", "one two three four", "杭州 城市 x", "a" * 50, "ab " + "c" * 40 + " de"):
         for anywhere in (False, True):
-            lines = list(broken(text, width, anywhere=anywhere))
+            lines = list(break_lines(text, width, anywhere=anywhere))
             assert "".join(lines).replace(" ", "") == text.replace(" ", "")
             assert not anywhere or all(width_of(line) <= max(width, 2) for line in lines)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from formats.message.read import Record, read
 from formats.remoting import frame
@@ -231,8 +232,15 @@ class Opaques:
         return replace(truth, opaque=request.opaque)
 
 
+class Answerer(Protocol):
+    """Stands between clients and a broker."""
+
+    async def answer(self, upstream: Connection, connection: Connection, request: Command, /) -> Command | None:
+        """What a client is answered."""
+
+
 @asynccontextmanager
-async def lied_about(broker: str, liar: Liar | Opaques, *topics: str) -> AsyncIterator[str]:
+async def lied_about(broker: str, liar: Answerer, *topics: str) -> AsyncIterator[str]:
     """The address of a name server whose only broker is the liar in front of one that is honest."""
     upstreams: dict[Connection, asyncio.Task[Connection]] = {}
     made: list[Connection] = []

@@ -20,7 +20,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue
 from rmqtool.client import ClientOptions, Cluster
-from rmqtool.client.cluster.groups import Groups
+from rmqtool.client.cluster.groups import GroupMembership
 from rmqtool.client.cluster.routes import Route
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer
 
@@ -204,7 +204,7 @@ def _record(queue: MessageQueue, offset: int, stored: Stored) -> bytes:
     )  # fmt: skip
 
 
-class SimulatedGroups(Groups):
+class SimulatedGroups(GroupMembership):
     """The groups that a member is in, of which the broker hears by its heartbeats."""
 
     def __init__(self, member: "Member") -> None:

@@ -15,7 +15,8 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client import ClientOptions, Cluster, Message, NotSent, Producer, ProducerOptions, SendResult
 from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.producing.choice import Choice
+from rmqtool.client.producing.choice import QueueChoice
+from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, NotReached
 from rmqtool.rules.queue_selection import unavailable
 from rmqtool.rules.releases import RELEASES
@@ -72,7 +73,9 @@ class Simulated(Cluster):
     def address(self, broker_name: str, broker_id: int = 0) -> str:
         return f"{broker_name}:1"
 
-    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def call(
+        self, address: str, request: Command, timeout: float | None = None, *, over: Connection | None = None
+    ) -> Command:
         assert request.code == RequestCode.SEND_MESSAGE_V2
         fields = request.fields or {}
         end = self.script.ends[len(self.script.attempts)]
@@ -157,17 +160,17 @@ def test_brokers_that_failed_are_left_out_as_long_as_the_table_says(
     engine: str, happened: list[tuple[str, str, int, int]], detected: bool, last: str | None
 ) -> None:
     now = 1_000_000
-    choice = Choice(RELEASES[engine], tolerant=True, detected=detected, clock=lambda: now)
+    choice = QueueChoice(RELEASES[engine], tolerant=True, detected=detected, clock=lambda: now)
     until = dict.fromkeys("abc", 0)
     unreachable: set[str] = set()
     isolated = 600_000 if engine == "4.9" else 10_000
     for name, what, took, passed in happened:
         if what == "answered":
-            choice.answered(name, took)
+            choice.note_answer(name, took)
             end = now + unavailable(took, RELEASES[engine])
             unreachable.discard(name)
         else:
-            choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+            choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             end = now + (unavailable(took, RELEASES[engine]) if what == "unasked" and engine != "4.9" else isolated)
             unreachable.discard(name)
             if engine != "4.9" and (what == "refused" or (detected and what != "unasked")):

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def one_by_one(messages: list[Message], more: dict[str, str], separated: bool) -> bytes:
-    named = [message.named(more, unique_id) for message, unique_id in zip(messages, IDS, strict=False)]
+    named = [message.all_properties(more, unique_id) for message, unique_id in zip(messages, IDS, strict=False)]
     return build_batch(
         (message.flag, message.body, build(properties, trailing_separator=separated))
         for message, properties in zip(messages, named, strict=True)
@@ -47,7 +47,7 @@ def test_each_as_if_it_was_alone(separated: bool, more: dict[str, str]) -> None:
         (together,) = made
         for (message, named), own, unique_id in zip(together.messages, messages, IDS, strict=False):
             assert message is own
-            assert named == own.named(more, unique_id)
+            assert named == own.all_properties(more, unique_id)
 
 
 @pytest.mark.parametrize(

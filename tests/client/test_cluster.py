@@ -52,7 +52,7 @@ def test_the_next_name_server_answers_when_one_ends() -> None:
             await cluster.fetch_route("Orders")
             first, second = (one, other) if one.got else (other, one)
             # it answers no more: its connections end with each request
-            first.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda _: first.connections[-1].abort()  # type: ignore[func-returns-value]
+            first.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda _: first.connections[-1].abort()
             await cluster.fetch_route("Orders")
             await cluster.fetch_route("Orders")
             assert (len(first.got), len(second.got)) == (2, 2)

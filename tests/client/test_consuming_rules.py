@@ -21,6 +21,7 @@ from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.consumer.subscriptions import Assigned, Subscriptions, subscription_data, tags_of
 from rmqtool.rules import rebalance
+from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.rebalance import Strategy
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -83,7 +84,7 @@ class Consuming(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(offset)
         self.working[offset] = self.now
-        self.process.started([message(offset)], self.now)
+        self.process.start([message(offset)], self.now)
 
     @precondition(lambda self: self.working)
     @rule(data=st.data(), well=st.booleans())
@@ -95,7 +96,7 @@ class Consuming(RuleBasedStateMachine):
         if well or one not in self.process:
             self.finish(one)
         else:
-            self.process.returned([one])
+            self.process.give_back([one])
             self.waiting.append(offset)
 
     def finish(self, one: Received) -> None:
@@ -307,5 +308,5 @@ def test_each_queue_is_one_members(name: str, rooms: list[str], queues: int, mem
 
 
 def test_a_configured_share_is_taken_as_it_is() -> None:
-    configured = rebalance.by_config([rebalance.QueueName("T", "a", 3)])
+    configured = rebalance.by_config([QueueName("T", "a", 3)])
     assert share(configured, "me", [QUEUE], ["me", "you"]) == {MessageQueue("T", "a", 3)}

@@ -29,8 +29,8 @@ from rmqtool.client import (
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.consumer.options import Consumption
-from rmqtool.client.producing.choice import Choice
-from rmqtool.client.producing.hooks import EndHook, Ending, SendHook, Sending
+from rmqtool.client.producing.choice import QueueChoice
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendHook, Sending
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.remoting.signing import is_signed_by
 from rmqtool.testing import broker
@@ -176,7 +176,7 @@ class Watching(SendHook, EndHook, RpcHook):
     def after(self, *what: Any) -> None:
         self.seen.append(("after", what[0]))
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: EndTransactionContext) -> None:
         self.seen.append(("ended", ending))
 
 
@@ -210,7 +210,11 @@ def test_every_request_is_signed() -> None:
         async with peer() as namesrv, peer() as one:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
             one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
-                fields={"msgId": "7F0000010000CF130000000000000000", "queueId": request.fields["e"], "queueOffset": "0"}
+                fields={
+                    "msgId": "7F0000010000CF130000000000000000",
+                    "queueId": (request.fields or {})["e"],
+                    "queueOffset": "0",
+                }
             )
             one.replies[C.SEND_BATCH_MESSAGE] = stored
             options = ClientOptions(namesrv=namesrv.address, credentials=Credentials("someone", "a secret", "a token"))
@@ -306,7 +310,7 @@ def test_brokers_that_are_there_again_are_detected() -> None:
                 assert len(one.of(C.SEND_MESSAGE_V2)) == 1  # and not asked again
                 one.replies[C.SEND_MESSAGE_V2] = stored
                 one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "1"})
-                choice: Choice = producer._choice
+                choice: QueueChoice = producer._choice
                 assert choice.unreachable == ["a"]
                 await until(lambda: not choice.unreachable)
                 assert isinstance(one, Peer)

@@ -45,7 +45,7 @@ def served() -> Iterator[TestBroker]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "_PAUSES", (0.05,) * 30)
     monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 30)
-    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
     monkeypatch.setattr(run_acked, "_ERROR_PAUSE", 0.05)
     monkeypatch.setattr(pull_consumer, "_PAUSE", 0.05)
 

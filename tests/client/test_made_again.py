@@ -18,7 +18,7 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consumer.proof import MadeAgain, ProvingPuller
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.append.outgoing import Message
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages
@@ -50,7 +50,7 @@ def broker(tmp_path: Path) -> Iterator[Neighbour]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "_PAUSES", (0.05, 0.05))
     monkeypatch.setattr(attempts, "PAUSES", (0.05, 0.05))
-    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
 
 
 def another_store(broker: Neighbour, path: Path, count: int) -> None:
@@ -167,5 +167,5 @@ def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) 
     another_store(broker, tmp_path / "store", count)
     done = rmqtool(*words)
     assert done.code == 3
-    assert "it cannot be told which of them arrived" in done.err
+    assert "it is not known which of them arrived" in done.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.live.copying.positions import FILE, Positions
+from rmqtool.cli.live.copying.positions import FILE, MirrorPositions
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import unreadable
@@ -105,14 +105,12 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
                 while len(messages(str(store), "Many")) < 100 * (round_ + 1) and time.monotonic() < until:
                     time.sleep(0.05)
                 running.send_signal(signal.SIGKILL)
-        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            while (
-                not (len(messages(str(store), "Many")) >= 500 and heeds(running.pid)) and time.monotonic() < until + 60
-            ):
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as last:
+            while not (len(messages(str(store), "Many")) >= 500 and heeds(last.pid)) and time.monotonic() < until + 60:
                 time.sleep(0.1)
-            running.send_signal(signal.SIGTERM)
-            _out, said = running.communicate(timeout=60)
-        assert running.returncode == 0, said
+            last.send_signal(signal.SIGTERM)
+            _out, said = last.communicate(timeout=60)
+        assert last.returncode == 0, said
         assert bodies(messages(str(store), "Many")) == bodies(messages(one.store, "Many"))
         assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
@@ -251,14 +249,14 @@ def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> 
 def test_positions_that_no_mirror_has_written(wrong: dict[str, Any], tmp_path: Path, conf: str) -> None:
     store = tmp_path / "copy"
     with Store.create(store, broker_conf=conf) as new:
-        Positions(new).save()
+        MirrorPositions(new).save()
     path = store / FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
     with (
         Store(store, write=True, broker_conf=conf) as again,
         pytest.raises(CorruptFile, match="not the positions of a mirror"),
     ):
-        Positions(again)
+        MirrorPositions(again)
 
 
 def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBroker, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_what_fails_comes_again_and_nothing_behind_it_before(said: Any) -> None:
 
         options = replace(ORDERLY, auto_commit=said is not Ordered.ROLLBACK)
         async with orderly(6, listen, options) as (_store, _locks, _consumer, _got):
-            await until(lambda: seen and seen[-1][0] == 5)
+            await until(lambda: bool(seen) and seen[-1][0] == 5)
         if said is Ordered.ROLLBACK:  # of all that was not committed
             assert [offset for offset, _ in seen] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
             assert {times for _, times in seen} == {0}

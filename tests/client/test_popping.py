@@ -14,7 +14,7 @@ from formats.remoting.bodies import AssignmentRequest, AssignmentResponse, Reque
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import Assignment, MessageQueue
+from formats.remoting.shapes import MessageQueue, QueueAssignment
 from formats.variants.pop_handle import Handle
 from rmqtool.client import From, Later, Message, Producer, PullConsumer, PushConsumer, PushOptions, Received
 from rmqtool.rules.rebalance import consistent_hash
@@ -183,7 +183,7 @@ def assigns(one: Peer, *mode_and_queue: tuple[str, int]) -> None:
     def answer(request: Command) -> Command:
         topic = read_body(AssignmentRequest, request.body).topic
         rows = mode_and_queue if topic == "T" else ()
-        found = [Assignment(MessageQueue(topic, "a", queue_id), mode) for mode, queue_id in rows]
+        found = [QueueAssignment(MessageQueue(topic, "a", queue_id), mode) for mode, queue_id in rows]
         return request.response(body=body_of(AssignmentResponse(found)))
 
     one.replies[C.QUERY_ASSIGNMENT] = answer
@@ -209,7 +209,7 @@ def test_a_broker_that_shares_nothing_out_leaves_it_to_the_members() -> None:
         lambda request: request.response(body=b"no JSON"),
         lambda request: request.response(ResponseCode.SYSTEM_ERROR, "no"),
         lambda request: request.response(
-            body=body_of(AssignmentResponse([Assignment(MessageQueue("Another", "a", 0), "POP")]))
+            body=body_of(AssignmentResponse([QueueAssignment(MessageQueue("Another", "a", 0), "POP")]))
         ),
         lambda request: None,
     ],

@@ -16,12 +16,12 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.client import ClientOptions, Message, MessageQueue, NotSent, Producer, ProducerOptions, SendResult, by_hash
 from rmqtool.client.cluster.routes import Route
-from rmqtool.client.producing.choice import Choice
+from rmqtool.client.producing.choice import QueueChoice
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.contract import message_row
 from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.rules.sending import Rejected
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from tests import wire
 from tests.client.peers import Peer, Reply, peer, raw_peer, route, run, tells
@@ -368,36 +368,36 @@ def test_keys_choose_their_queue_as_in_java() -> None:
 # -- fault tolerance ---------------------------------------------------------------------------------------------------
 
 
-def chosen(choice: Choice, found: Route, times: int = 12, last: str | None = None) -> set[str]:
+def chosen(choice: QueueChoice, found: Route, times: int = 12, last: str | None = None) -> set[str]:
     return {choice.queue(found, last).broker_name for _ in range(times)}
 
 
 @pytest.mark.parametrize(("engine", "out"), [("4.9", 600_000), ("5.3", 10_000)])
 def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> None:
     now = [0]
-    choice = Choice(RELEASES[engine], tolerant=True, clock=lambda: now[0])
+    choice = QueueChoice(RELEASES[engine], tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
     assert chosen(choice, found) == {"a", "b", "c"}
-    choice.failed("a", 20)
+    choice.note_failure("a", 20)
     assert chosen(choice, found) == {"b", "c"}
     now[0] = out - 1
     assert chosen(choice, found) == {"b", "c"}
     now[0] = out
     assert chosen(choice, found) == {"a", "b", "c"}
-    choice.answered("b", 20_000)
+    choice.note_answer("b", 20_000)
     assert chosen(choice, found) == {"a", "c"}
 
 
 def test_in_5_3_a_broker_that_refused_comes_after_one_that_was_not_reached() -> None:
     now = [0]
-    choice = Choice(V5_3, tolerant=True, clock=lambda: now[0])
+    choice = QueueChoice(V5_3, tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
-    choice.failed("a", 20, refused=True)
-    choice.failed("b", 20)
+    choice.note_failure("a", 20, refused=True)
+    choice.note_failure("b", 20)
     assert chosen(choice, found) == {"b"}
     assert chosen(choice, found, last="b") == {"a", "b"}  # neither will do: round robin
-    choice.answered("a", 1)
+    choice.note_answer("a", 1)
     assert chosen(choice, found) == {"a", "b"}  # it can be reached, and is left out as long as before
     now[0] = 10_000
-    choice.failed("b", 20)
+    choice.note_failure("b", 20)
     assert chosen(choice, found) == {"a"}

@@ -4,9 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from formats.remoting.frame import Command
 from rmqtool.client import Message, MessageQueue, PullConsumer
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 from rmqtool.client.consumer.puller import Puller
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.contract import MESSAGE_FIELDS
@@ -70,7 +69,7 @@ def test_assigned_queues_are_polled_in_order_and_sought(served: TestBroker) -> N
                 assert len({message.message_id for message in mine}) == 25
                 assert consumer.position(queue) == 25
             consumer.seek(queues[1], 20)
-            again = []
+            again: list[Received] = []
             while len(again) < 5:
                 again += await consumer.poll()
             assert numbers(again) == [81, 85, 89, 93, 97]
@@ -94,7 +93,7 @@ def test_paused_queues_are_not_read_and_go_on_where_they_were(served: TestBroker
         assert end == consumer.offsets(queue)[1] > 0
         consumer.seek_to_begin(queue)
         consumer.resume([queue])
-        found = []
+        found: list[int] = []
         while len(found) < end:
             found += [message.queue_offset for message in consumer.poll()]
         assert found == list(range(end))
@@ -314,28 +313,6 @@ def test_idle_is_an_end(served: TestBroker) -> None:
         assert (done.code, done.out.count("\n")) == (0, 1), done
         assert done.err.splitlines()[-1] == "1 message"
     assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_told_by_the_exit_code(number: signal.Signals) -> None:
-    """Of a broker that does not answer: what was asked for has not come."""
-
-    @asynccontextmanager
-    async def cluster() -> AsyncIterator[str]:
-        async with peer() as namesrv, peer() as one:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
-            one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
-            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "5"})
-            one.replies[C.PULL_MESSAGE] = lambda _request: None
-            yield namesrv.address
-
-    with serving(cluster()) as address:
-        command = [*RMQTOOL, "consume", "--namesrv", address, "T"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as running:
-            time.sleep(2)
-            running.send_signal(number)
-            running.communicate(timeout=60)
-    assert running.returncode == 128 + number
 
 
 def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:

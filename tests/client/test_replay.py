@@ -23,7 +23,7 @@ from rmqtool.client.copying.replay import Replay
 from rmqtool.client.copying.steps import ORIGIN, REPLAY
 from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import ConnectionLost
-from rmqtool.services.sending.again import why_not
+from rmqtool.rules.resending import why_not
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_send import cluster

@@ -66,7 +66,7 @@ def served() -> Iterator[TestBroker]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "_PAUSES", (0.05, 0.05))
-    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
 
 
 def killed_within_a_round(source: Path, namesrv: str, store: str) -> int:

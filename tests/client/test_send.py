@@ -20,7 +20,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.contract import SEND_FIELDS, message_row
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from rmqtool.words import counted
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
@@ -250,7 +250,8 @@ def test_a_half_that_may_be_stored_twice_says_so() -> None:
     assert "1 message may be stored twice" in done.err
 
 
-def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Signals, tmp_path: Path) -> None:
     with broker(tmp_path / "store") as served:
         command = [*RMQTOOL, "send", "--namesrv", served.namesrv, "Signal", "--lines", "-o", "ndjson"]
         with subprocess.Popen(
@@ -261,9 +262,9 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) ->
             running.stdin.write("".join(f"{n}\n" for n in range(20_000)))
             running.stdin.flush()
             first = [running.stdout.readline() for _ in range(50)]
-            running.send_signal(signal.SIGINT)
+            running.send_signal(number)
             rest, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
+    assert running.returncode == 128 + number, said
     answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert 50 <= len(answers) < 20_000
     assert [row["status"] for row in answers] == ["SEND_OK"] * len(answers)
@@ -318,7 +319,7 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     assert done.code == 1, done.err
     assert [row["status"] for row in rows(done)] == ["UNDECIDED"]
     assert [fields["commitOrRollback"] for fields in told] == ["8"]
-    assert "brokers have asked about 1 of them, and were told" in done.err
+    assert "brokers have asked about 1 of them, and got the answer" in done.err
 
 
 @pytest.mark.parametrize(

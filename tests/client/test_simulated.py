@@ -62,7 +62,7 @@ class Polling:
         return self.inner.assignment()
 
     def behind(self, ends: dict[MessageQueue, int]) -> bool:
-        consumed = self.inner._subscriptions.consumed()
+        consumed = self.inner._subscriptions.next_offsets()
         return any(consumed.get(queue, 0) < ends.get(queue, 0) for queue in self.queues())
 
     async def close(self) -> None:

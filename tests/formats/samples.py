@@ -16,6 +16,7 @@ from formats.queues import batch as batch_consume_queue
 from formats.queues import consume as consume_queue
 from formats.queues import extension as consume_queue_ext
 from formats.variants import compaction, dledger, epoch, timer
+from tests.formats.building import dledger_entry, extension_file
 from tests.formats.strategies import a_record
 
 
@@ -46,13 +47,13 @@ def _read_queue(raw: bytes) -> Any:
     for entry in entries:
         if consume_queue.is_ext_address(entry.tags_code):
             assert consume_queue.ext_address(consume_queue.real_offset(entry.tags_code)) == entry.tags_code
-    return entries, prefix, consume_queue.leading_filler(array)
+    return entries, prefix
 
 
 def _read_ext(raw: bytes) -> Any:
     *units, (_, end) = consume_queue_ext.units(raw)
     assert isinstance(end, UnitEnd)
-    return [consume_queue_ext.has_bit(unit.bit_map, 9) for _, unit in units]  # type: ignore[union-attr]
+    return [unit.bit_map for _, unit in units]  # type: ignore[union-attr]
 
 
 def _read_batch(raw: bytes) -> Any:
@@ -77,7 +78,7 @@ def _read_timer_log(raw: bytes) -> Any:
 
 
 def _read_wheel(raw: bytes) -> Any:
-    return list(timer.slots(raw)), timer.slot_for(raw, 1000)
+    return list(timer.slots(raw)), timer.read_slot(raw, timer.slot_index(1000))
 
 
 def _read_dledger(raw: bytes) -> Any:
@@ -86,10 +87,6 @@ def _read_dledger(raw: bytes) -> Any:
         found.append((entry, message.read(raw, at + dledger.HEAD_SIZE, at + entry.size)))
         at += entry.size
     return found, dledger.kind_at(raw, at, len(raw))
-
-
-def _read_dledger_index(raw: bytes) -> Any:
-    return [dledger.read_index_unit(raw, at, len(raw)) for at in range(0, len(raw), dledger.INDEX_UNIT_SIZE)]
 
 
 def _read_text(parse: Callable[[str], Any]) -> Callable[[bytes], Any]:
@@ -112,7 +109,7 @@ _TIMER = b"".join(
     timer.build_unit(timer.LogUnit(52, previous, magic, 1700000000000, 30000, 7, 176, 99))
     for previous, magic in ((-1, timer.MAGIC_DEFAULT), (0, timer.MAGIC_ROLL))
 )
-_DLEDGER = dledger.build_entry(
+_DLEDGER = dledger_entry(
     message_build.pack(a_record(physical_offset=48)), index=0, term=1, position=0
 ) + dledger.build_blank(20)
 
@@ -120,7 +117,7 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "commitlog": (_LOG, _read_log),
     "consumequeue": (consume_queue.build(_ENTRIES) + bytes(40), _read_queue),
     "consumequeue_ext": (
-        consume_queue_ext.build_file(
+        extension_file(
             [consume_queue_ext.build_unit(1, 2, b""), consume_queue_ext.build_unit(-3, 1700000000000, b"\x01\x02\x04")],
             80,
             ended=True,
@@ -134,7 +131,7 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "timerlog": (_TIMER + timer.build_blank(20) + bytes(4), _read_timer_log),
     "timercheck": (timer.build_checkpoint(timer.Checkpoint(1, 2, 3))[:100], timer.parse_checkpoint),
     "dledger": (_DLEDGER + bytes(12), _read_dledger),
-    "compactionlog": (compaction.moved(_PLAIN, 5) + bytes(30), _read_log),
+    "compactionlog": (compaction.move_record(_PLAIN, 5) + bytes(30), _read_log),
     "compactionqueue": (batch_consume_queue.build(_BATCHES) + bytes(20), _read_batch),
     "abort": (b"12345", marks.parse_abort),
     "lock": (b"lock", marks.is_lock),
@@ -143,7 +140,6 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
 """Every kind that can be explained too."""
 
 OTHERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
-    "dledger index": (dledger.build_index_unit(dledger.IndexUnit(1, 0, 224, 0, 1)) + bytes(40), _read_dledger_index),
     "dledger checkpoint": (b"endIndex=12\ncommittedIndex=11\n", dledger.parse_checkpoint),
     "dledger term": (b"currTerm=5\nvoteLeader=n0\n", dledger.parse_current_term),
     "record sum": (_SUMMED, message_build.verify_crc),

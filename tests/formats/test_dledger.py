@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from formats.endings import Ending, UnitEnd
 from formats.errors import BadLength, BadText
 from formats.layouts import dledger as layouts
-from formats.layouts.derived import DLEDGER_INDEX_UNIT
 from formats.message.build import build_blank, pack
 from formats.message.read import Record, read
 from formats.variants import dledger
-from tests.formats.strategies import a_record, examples, signed, values_of
+from tests.formats.building import dledger_entry
+from tests.formats.strategies import a_record, examples, signed
 
 BODY = pack(a_record(physical_offset=4096 + 48))
-ENTRY = dledger.build_entry(BODY, index=7, term=2, position=4096)
+ENTRY = dledger_entry(BODY, index=7, term=2, position=4096)
 
 
 def put(raw: bytes, at: int, value: int) -> bytes:
@@ -33,7 +33,7 @@ def test_an_entry_holds_a_record_that_says_where_it_lies() -> None:
 @examples
 @given(body=st.binary(max_size=50), index=signed(64), term=signed(64), position=signed(64), channel=signed(32))
 def test_an_entry_reads_as_it_was_built(body: bytes, index: int, term: int, position: int, channel: int) -> None:
-    raw = dledger.build_entry(body, index=index, term=term, position=position, channel=channel)
+    raw = dledger_entry(body, index=index, term=term, position=position, channel=channel)
     entry = dledger.read_entry(raw + b"more", 0, len(raw) + 4)
 
     assert entry == (1, len(raw), index, term, position, channel, 0, 0, len(body))
@@ -88,39 +88,6 @@ def test_entries_and_plain_records_are_told_apart(raw: bytes, kind: str) -> None
     assert dledger.kind_at(raw, 0, len(raw)) == kind
 
 
-@examples
-@given(values=values_of(DLEDGER_INDEX_UNIT))
-def test_an_index_unit_reads_as_it_was_built(values: tuple[int, ...]) -> None:
-    unit = dledger.IndexUnit(1, abs(values[1]) % 2**62, 48 + abs(values[2]) % 2**30, *values[3:])
-    raw = dledger.build_index_unit(unit)
-
-    assert dledger.read_index_unit(raw, 0, 32) == unit
-    assert tuple(layouts.INDEX_UNIT.parse(raw)[name] for name in unit._fields) == unit
-
-
-@pytest.mark.parametrize(
-    ("raw", "ending"),
-    [
-        (b"", Ending.CLEAN),
-        (b"\x01" * 31, Ending.CUT),
-        (bytes(32), Ending.UNWRITTEN),
-        (b"\xff" * 4 + bytes(28), Ending.FILLER),
-        (dledger.build_index_unit(dledger.IndexUnit(1, 0, 47, 0, 0)), Ending.DAMAGED),
-        (dledger.build_index_unit(dledger.IndexUnit(1, -1, 48, 0, 0)), Ending.DAMAGED),
-        (dledger.build_index_unit(dledger.IndexUnit(2, 0, 48, 0, 0)), Ending.DAMAGED),
-    ],
-)
-def test_what_is_no_index_unit_is_named(raw: bytes, ending: Ending) -> None:
-    end = dledger.read_index_unit(raw, 0, len(raw))
-
-    assert isinstance(end, UnitEnd)
-    assert end.ending is ending
-
-
-def test_the_index_file_size_of_the_reference() -> None:
-    assert dledger.INDEX_FILE_SIZE == 167_772_160
-
-
 def test_a_blank_needs_8_bytes() -> None:
     assert dledger.build_blank(8) == b"\xff\xff\xff\xff\x00\x00\x00\x08"
     with pytest.raises(BadLength):
@@ -128,10 +95,7 @@ def test_a_blank_needs_8_bytes() -> None:
 
 
 def test_property_files() -> None:
-    checkpoint = dledger.build_properties({"endIndex": "12", "committedIndex": "-1"})
-
-    assert checkpoint == b"endIndex=12\ncommittedIndex=-1\n"
-    assert dledger.parse_checkpoint(checkpoint) == (12, -1)
+    assert dledger.parse_checkpoint(b"endIndex=12\ncommittedIndex=-1\n") == (12, -1)
     assert dledger.parse_checkpoint(b"#a=b\r\n endIndex = 3 \r\n") == (3, -1)
     assert dledger.parse_checkpoint(b"!committedIndex=5\n#endIndex=6\nendIndex=-9223372036854775808") == (-(2**63), -1)
     assert dledger.parse_current_term(b"currTerm=5\nvoteLeader=n0\n") == (5, "n0")

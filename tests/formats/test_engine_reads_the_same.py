@@ -91,7 +91,7 @@ def test_every_extension_unit_is_where_its_entry_points(golden: Unpacked) -> Non
         raw = path.read_bytes()
         unit = consume_queue_ext.read(raw, consume_queue.real_offset(row["cqTagsCode"]), len(raw))
 
-        assert isinstance(unit, consume_queue_ext.Unit)
+        assert isinstance(unit, consume_queue_ext.ExtensionUnit)
         assert unit.tags_code == java_hash(row["message"]["properties"].get("TAGS", ""))
         assert unit.store_timestamp == row["message"]["storeTimestamp"]
         count += 1

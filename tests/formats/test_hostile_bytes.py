@@ -16,6 +16,7 @@ from formats.message import read as message
 from formats.queues import batch as batch_consume_queue
 from formats.queues import extension as consume_queue_ext
 from formats.variants import dledger, timer
+from tests.formats.building import dledger_entry
 from tests.formats.samples import FILES, OTHERS
 from tests.formats.strategies import a_record, many_examples
 
@@ -102,8 +103,7 @@ UNITS: dict[str, tuple[Callable[[bytes, int, int], Any], bytes]] = {
         batch_consume_queue.build([batch_consume_queue.BatchEntry(0, 9, 7, 8, 41, 3)]),
     ),
     "timer unit": (timer.read_unit, timer.build_unit(timer.LogUnit(52, -1, 1, 8, 9, 7, 176, 99))),
-    "dledger entry": (dledger.read_entry, dledger.build_entry(b"body", index=1, term=2, position=3)),
-    "dledger index unit": (dledger.read_index_unit, dledger.build_index_unit(dledger.IndexUnit(1, 2, 48, 3, 4))),
+    "dledger entry": (dledger.read_entry, dledger_entry(b"body", index=1, term=2, position=3)),
 }
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.variants.pop_store import PopStoreKey, PopStoreRecord, build_key, parse_key
+from formats.variants.pop_store import PopStoreKey, PopStoreRecord, parse_key
+from tests.rocks import build_key
 
 NAME = st.text(st.characters(codec="ascii", exclude_characters="@\0"), min_size=1, max_size=20)
 

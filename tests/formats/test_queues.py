@@ -16,6 +16,7 @@ from formats.queues import consume as cq
 from formats.queues import extension as ext
 from tests import goldens
 from tests.conftest import Unpacked
+from tests.formats.building import extension_file
 from tests.formats.strategies import examples, signed, values_of
 
 
@@ -66,27 +67,12 @@ def test_the_valid_prefix_of_long_files(count: int) -> None:
     assert cq.valid_prefix(array) == count
 
 
-@pytest.mark.parametrize("count", [0, 1, 65536, 65537, 140000])
-def test_leading_filler(count: int) -> None:
-    array = np.zeros(140000, CQ_ENTRY.dtype)
-    array["size"] = 100
-    array["size"][:count] = cq.FILLER_SIZE
-
-    assert cq.leading_filler(array) == count
-    assert cq.valid_prefix(array) == 140000  # the broker takes filler for entries
-
-
 @pytest.mark.parametrize(
     ("offset", "size", "valid"), [(0, 1, True), (0, 0, False), (-1, 1, False), (7, -1, False), (2**62, 2**31 - 1, True)]
 )
 def test_what_the_broker_takes_for_an_entry(offset: int, size: int, valid: bool) -> None:
     assert cq.is_valid(offset, size) is valid
     assert cq.valid_prefix(cq.as_array(cq.build([(offset, size, 0)]))) == valid
-
-
-@pytest.mark.parametrize("row", [(1, cq.FILLER_SIZE, 0), (0, cq.FILLER_SIZE, 1), (0, 100, 0)])
-def test_what_is_no_filler(row: tuple[int, int, int]) -> None:
-    assert cq.leading_filler(cq.as_array(cq.build([cq.FILLER, row, cq.FILLER]))) == 1
 
 
 @pytest.mark.parametrize("at", [-1, -20, 1, 20, 2**40])
@@ -132,7 +118,7 @@ def test_every_extension_file_rebuilds(golden: Unpacked) -> None:
         assert isinstance(end, UnitEnd)
         assert end.ending is Ending.UNWRITTEN
         assert found
-        assert ext.build_file(packed, len(raw)) == raw
+        assert extension_file(packed, len(raw)) == raw
 
 
 @examples
@@ -142,7 +128,7 @@ def test_every_extension_file_rebuilds(golden: Unpacked) -> None:
 )
 def test_units_read_as_they_were_written(fields: list[tuple[int, int, bytes]], ended: bool) -> None:
     packed = [ext.build_unit(*row) for row in fields]
-    raw = ext.build_file(packed, 1024, ended=ended)
+    raw = extension_file(packed, 1024, ended=ended)
     *found, (_, end) = ext.units(raw)
 
     assert [(unit.tags_code, unit.store_timestamp, unit.bit_map) for _, unit in found] == fields
@@ -150,7 +136,7 @@ def test_units_read_as_they_were_written(fields: list[tuple[int, int, bytes]], e
     assert end.at == sum(map(len, packed))
     for at, unit in found:
         parsed = queues.EXT_UNIT.parse(raw[at:])
-        assert {name: parsed[name] for name in ext.Unit._fields} == unit._asdict()
+        assert {name: parsed[name] for name in ext.ExtensionUnit._fields} == unit._asdict()
 
 
 UNIT = ext.build_unit(5, 6, b"\x01\x02")
@@ -187,7 +173,7 @@ def test_a_unit_without_a_map_may_say_less_than_none() -> None:
     raw = b"\x00\x14" + bytes(16) + b"\xff\xff"
     unit = ext.read(raw, 0, len(raw))
 
-    assert isinstance(unit, ext.Unit)
+    assert isinstance(unit, ext.ExtensionUnit)
     assert (unit.bit_map_size, unit.bit_map) == (-1, b"")
 
 
@@ -196,12 +182,12 @@ def test_four_bytes_stay_free_behind_a_unit() -> None:
     assert not ext.fits(0, 22, 25)
     assert ext.fits(10, 22, 36)
     assert not ext.fits(10, 22, 35)
-    assert ext.build_file([], 2, ended=True) == b"\xff\xff"
-    assert len(ext.build_file([UNIT], 26, ended=True)) == 26
+    assert extension_file([], 2, ended=True) == b"\xff\xff"
+    assert len(extension_file([UNIT], 26, ended=True)) == 26
     with pytest.raises(BadLength):
-        ext.build_file([UNIT], 25)
+        extension_file([UNIT], 25)
     with pytest.raises(BadLength):
-        ext.build_file([], 1, ended=True)
+        extension_file([], 1, ended=True)
 
 
 def test_the_largest_bit_map() -> None:
@@ -210,12 +196,6 @@ def test_the_largest_bit_map() -> None:
     assert ext.read(ext.build_unit(0, 0, bytes(size)), 0, 2**15)
     with pytest.raises(BadLength):
         ext.build_unit(0, 0, bytes(size + 1))
-
-
-def test_bits_of_a_map() -> None:
-    bits = bytes([0b0000_0001, 0b1000_0000])
-
-    assert [n for n in range(-3, 40) if ext.has_bit(bits, n)] == [0, 15]
 
 
 # --- batch consume queue ---

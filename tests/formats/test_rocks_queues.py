@@ -13,7 +13,6 @@ from formats.queues.rocks import (
     RocksOffset,
     RocksUnit,
     UnitKey,
-    build_offset,
     build_unit,
     end_of_units,
     offset_key,
@@ -24,6 +23,7 @@ from formats.queues.rocks import (
     parse_unit_key,
     unit_key,
 )
+from tests.rocks import build_offset
 
 TOPICS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 QUEUES, OFFSETS = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from formats.variants.rocksdb import describe, is_rocksdb, is_rocksdb_file
+from formats.variants.rocksdb import describe, is_rocksdb
 from tests import goldens
 from tests.conftest import Unpacked
 
@@ -16,16 +16,6 @@ def test_a_database_has_a_current_file_and_a_manifest() -> None:
     assert not is_rocksdb(["MANIFEST-000005"])
     assert not is_rocksdb(["CURRENT", "MANIFEST-x"])
     assert not is_rocksdb([])
-
-
-@pytest.mark.parametrize("name", [*FILES, "000004.log"])
-def test_its_own_file_names(name: str) -> None:
-    assert is_rocksdb_file(name)
-
-
-@pytest.mark.parametrize("name", ["TopicTest", "00000000000000000000", "%RETRY%g", "LOCKS", "x.sst", "checkpoint"])
-def test_other_names(name: str) -> None:
-    assert not is_rocksdb_file(name)
 
 
 @pytest.mark.parametrize(

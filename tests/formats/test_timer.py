@@ -14,6 +14,7 @@ from formats.layouts.derived import TIMER_LOG_UNIT, TIMER_SLOT
 from formats.variants import timer
 from formats.variants.recall_handle import RecallHandle
 from tests.formats.strategies import examples, signed, values_of
+from tests.timers import slot_for
 
 UNIT = timer.LogUnit(52, -1, 1, 1700000000000, 30000, 0x40001000, 176, 99)
 RAW = timer.build_unit(UNIT)
@@ -38,10 +39,10 @@ def test_a_slot_belongs_to_one_round_of_the_wheel() -> None:
     wheel[at : at + 32] = timer.build_slot(timer.Slot(time // 1000, 52, 104, 2))
 
     assert len(wheel) == 38_707_200
-    assert timer.slot_for(bytes(wheel), time + 999) == (time // 1000, 52, 104, 2, 0)
-    assert timer.slot_for(bytes(wheel), time + timer.SLOTS * 1000) is None
-    assert timer.slot_for(bytes(wheel), time + 1000) is None
-    assert timer.slot_for(bytes(wheel), 0) is None  # an unused slot says time 0 as well
+    assert slot_for(bytes(wheel), time + 999) == (time // 1000, 52, 104, 2, 0)
+    assert slot_for(bytes(wheel), time + timer.SLOTS * 1000) is None
+    assert slot_for(bytes(wheel), time + 1000) is None
+    assert slot_for(bytes(wheel), 0) is None  # an unused slot says time 0 as well
 
 
 def test_a_wheel_that_ends_early() -> None:

@@ -19,11 +19,11 @@ from rmqtool import Store
 from rmqtool.analytics.ranges.splits import plan as split_plan
 from rmqtool.analytics.source.tables import TABLES, rows_of
 from rmqtool.analytics.source.tables import Store as Table
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.cli.read import query, run_files
 from rmqtool.cli.read.run_check import run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
@@ -32,6 +32,7 @@ from rmqtool.cli.repair.run_salvage import write_ndjson
 from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES
+from rmqtool.services.delays.delays import Delays
 from rmqtool.services.lookup.compacted import get_compacted, latest
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
@@ -39,8 +40,7 @@ from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.delay import Delays
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config
@@ -282,8 +282,8 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
         at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
         told = []
         for kind in (RowReader, ColumnReader):
-            tally = Tally()
-            reader = kind(MESSAGE_SCHEMA, Choice(), tally, Limits(3_000))
+            tally = SplitTally()
+            reader = kind(MESSAGE_SCHEMA, MessageChoice(), tally, Limits(3_000))
             batches = list(reader.read(file, at, split.stop, last=split.last))
             told.append((tally, pa.Table.from_batches(batches, MESSAGE_SCHEMA), [batch.num_rows for batch in batches]))
         assert told[0] == told[1], f"{split}: {told[0][0]}, {told[1][0]}"

@@ -9,8 +9,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -31,7 +31,8 @@ MOST_MEMORY = 448 << 20  # bytes that the process may grow by over what it has o
 MOST_ADDRESSES = 4 << 30
 BOTH_WAYS = "either way"
 _EACH = 2  # operations of a case
-WAYS = (nullcontext, compiled_way)  # of small stores, and of large ones
+_Way = Callable[[], AbstractContextManager[object]]
+WAYS: tuple[_Way, ...] = (nullcontext, compiled_way)  # of small stores, and of large ones
 
 
 class Hung(BaseException):

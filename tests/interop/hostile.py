@@ -12,7 +12,7 @@ from pathlib import Path
 
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command, build
-from rmqtool.remoting.signing import Credentials, signed
+from rmqtool.remoting.signing import Credentials, sign
 from tests.interop.serving import Serving
 
 _NAMES = (
@@ -57,7 +57,7 @@ def hostile(random: random.Random, *, accounts: bool = False) -> bytes:
     if accounts and not random.randrange(5):  # one that would be carried out, were it allowed
         command = Command(RequestCode.SEND_MESSAGE_V2, fields=dict(_WHOLE), body=b"x")
     if accounts and (how := random.randrange(4)):
-        command = signed(command, _NOBODY)
+        command = sign(command, _NOBODY)
         assert command.fields is not None
         if how == 1:
             command.fields["Signature"] = random.choice(("", "x", command.fields["Signature"][:-1], "\ud800"))
@@ -93,7 +93,7 @@ def greet(address: tuple[str, int], greeting: bytes) -> float:
 def attack(store: Path, frames: int, seed: int = 1, *, accounts: bool = False) -> Met:
     """Send that many, each on a connection of its own; with accounts, to a server that checks who may do what."""
     source, met, options = random.Random(seed), Met([]), []
-    greeting = build(signed(_ASKED, _ADMIN) if accounts else _ASKED)
+    greeting = build(sign(_ASKED, _ADMIN) if accounts else _ASKED)
     if accounts:
         known = store.with_name("plain_acl.yml")
         known.write_text(_ACCOUNTS)

@@ -17,7 +17,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import Handle, real_topic
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.store.check import check_store, is_problem
@@ -78,7 +78,7 @@ async def _work(soak: Soak, address: str, until: float, *, sends: bool) -> None:
     host, _, port = address.rpartition(":")
     while time.monotonic() < until:
         try:
-            async with connected(host, int(port)) as client:
+            async with open_connection(host, int(port)) as client:
                 while time.monotonic() < until:
                     if sends:
                         await asyncio.gather(*(soak.send(client) for _ in range(20)))

@@ -9,8 +9,8 @@ from formats.message.read import Record
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.waiting.delivery import Delivered, Delivery
+from rmqtool.services.delays.delivery import Delivered, Delivery
+from rmqtool.services.open_store.broker_state import BrokerState
 from tests.services.build import never
 
 SETTINGS = {

@@ -8,27 +8,29 @@ import random
 import string
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, tzinfo
 from typing import Any
 
 import pytest
 
 from formats.config.files import ConsumerOffsets
-from formats.message.bodies import decompress
+from formats.message.bodies import batch_items, build_batch, decompress
 from formats.message.ids import parse_unique_id
+from formats.message.properties import build, parse
 from formats.primitives import parse_address
 from formats.remoting.shapes import MessageQueue
 from formats.topics import NOT_SENT_TO
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing import choice as choosing
-from rmqtool.rules import batches as send_batch
+from rmqtool.client.producing.message import Message
+from rmqtool.client.producing.producer import by_hash
 from rmqtool.rules import broadcast as broadcast_offsets
 from rmqtool.rules import ids as send_ids
 from rmqtool.rules import sending as send_rules
 from rmqtool.rules.broadcast import QueueName
-from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, unavailable
 from rmqtool.rules.releases import V4_9, V5_3
-from rmqtool.rules.sending import OutMessage, Rejected
+from rmqtool.rules.sending import Rejected
 from rmqtool.services.offsets.files import BrokerFile
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker
@@ -75,9 +77,9 @@ def test_names(client: Client) -> None:
         agree(client.ask("checkGroup", text=name), send_rules.check_group, name)
 
 
-def as_item(message: OutMessage) -> dict[str, Any]:
-    body = base64.b64encode(message.body).decode() if message.body is not None else None
-    return {"topic": message.topic, "body": body, "flag": message.flag, "properties": dict(message.properties)}
+def as_item(topic: str, body: bytes | None, flag: int = 0, properties: dict[str, str] | None = None) -> dict[str, Any]:
+    encoded = base64.b64encode(body).decode() if body is not None else None
+    return {"topic": topic, "body": encoded, "flag": flag, "properties": properties or {}}
 
 
 def test_messages(client: Client) -> None:
@@ -85,9 +87,8 @@ def test_messages(client: Client) -> None:
     outcomes = set()
     for body in bodies:
         for topic in ("Orders", "a b", "OFFSET_MOVED_EVENT"):
-            message = OutMessage(topic=topic, body=body)
-            said = client.ask("checkMessage", items=[as_item(message)])
-            outcomes.add(agree(said, send_rules.check_message, message))
+            said = client.ask("checkMessage", items=[as_item(topic, body)])
+            outcomes.add(agree(said, send_rules.check_message, topic, body))
     assert outcomes == {True, False}
 
 
@@ -97,9 +98,9 @@ def test_batches(client: Client) -> None:
     for _ in range(300):
         odd = pick.random() < 0.4
         messages = [
-            OutMessage(
-                topic=pick.choice(["T", "T", "U", "%RETRY%g"]) if odd else "T",
-                body=pick.randbytes(pick.randrange(1, 40)),
+            Message(
+                pick.choice(["T", "T", "U", "%RETRY%g"]) if odd else "T",
+                pick.randbytes(pick.randrange(1, 40)),
                 flag=pick.randrange(-(2**31), 2**31),
                 properties=dict(
                     pick.sample([("WAIT", "true"), ("KEYS", "k1 k2"), ("p", "v é"), ("DELAY", "0"), ("q", "\x01x")], 3)
@@ -112,18 +113,43 @@ def test_batches(client: Client) -> None:
             )
             for _ in range(pick.randrange(1, 5))
         ]
-        said = client.ask("batch", items=list(map(as_item, messages)))
-        if agree(said, send_batch.check_batch, messages):
+        named = [dict(message.properties) for message in messages]
+        items = [as_item(m.topic, m.body, m.flag, properties) for m, properties in zip(messages, named, strict=True)]
+        said = client.ask("batch", items=items)
+        topics = [message.topic for message in messages]
+        if agree(said, send_rules.check_batch, list(zip(topics, named, strict=True))):
             refused += 1
             continue
-        theirs, ours = base64.b64decode(said["body"]), send_batch.encode(messages)
+        theirs, ours = base64.b64decode(said["body"]), encode(messages, named)
         # a hash map decides about the order of properties there, so all else is compared byte by byte
         assert len(theirs) == len(ours)
-        assert list(send_batch.decode("T", theirs)) == list(send_batch.decode("T", ours))
-        assert said["properties"] == "WAIT\x01" + send_batch.batch_properties(messages)["WAIT"]
-        one = OutMessage(topic="T", body=messages[0].body, flag=messages[0].flag, properties={"KEYS": "k"})
-        assert base64.b64decode(client.ask("batch", items=[as_item(one)])["body"]) == send_batch.encode([one])
+        assert decode(theirs) == decode(ours)
+        assert said["properties"] == "WAIT\x01" + send_rules.batch_properties(named[0])["WAIT"]
+        item = as_item("T", messages[0].body, messages[0].flag, {"KEYS": "k"})
+        one = base64.b64decode(client.ask("batch", items=[item])["body"])
+        assert one == encode(messages[:1], [{"KEYS": "k"}])
     assert 30 < refused < 250
+
+
+def encode(messages: list[Message], named: list[dict[str, str]]) -> bytes:
+    return build_batch((m.flag, m.body, build(properties)) for m, properties in zip(messages, named, strict=True))
+
+
+def decode(body: bytes) -> list[tuple[int, bytes, dict[str, str]]]:
+    return [(item.flag, item.body, parse(item.properties)) for item in batch_items(body)]
+
+
+def nearly_time(unique_id: str, now: int, zone: tzinfo | None = None) -> int:
+    """The time of an id as a 4.9 client tells it, ms: in this month, or in the last one where that would be to come.
+
+    Raises:
+        BadText: not an id of a Java client.
+    """
+    passed = parse_unique_id(unique_id).millis_of_month
+    start, _next = send_ids.month_of(now, zone)
+    if passed is None or start + passed < now:
+        return start + (passed or 0)
+    return send_ids.month_of(start - 1, zone)[0] + passed
 
 
 def test_unique_ids(client: Client) -> None:
@@ -132,14 +158,14 @@ def test_unique_ids(client: Client) -> None:
     assert [part.counter for part in parts] == list(range(5))
     assert all(part.process_id == said["pid"] & 0xFFFF for part in parts)
     assert all(part.timestamp is not None and abs(part.timestamp - said["now"]) < 10_000 for part in parts)
-    assert all(abs(send_ids.nearly_time(text, said["now"] + 1, UTC) - said["now"]) < 10_000 for text in said["ids"])
+    assert all(abs(nearly_time(text, said["now"] + 1, UTC) - said["now"]) < 10_000 for text in said["ids"])
     for address, now in (("192.0.2.10", said["now"]), ("2001:db8:0:0:0:0:0:1", said["now"] - 40 * 86_400_000)):
         make = send_ids.UniqueIds(parse_address(address), 70_000, 0x5FFD2B27, lambda at=now: at, UTC)  # type: ignore[misc]
         for text in (make(), make()):
             read = client.ask("parseId", text=text)
             assert read["pid"] == 70_000 & 0xFFFF
             assert parse_address(read["address"]) == parse_address(address)
-            assert read["time"] == send_ids.nearly_time(text, said["now"] + 1, UTC)
+            assert read["time"] == nearly_time(text, said["now"] + 1, UTC)
 
 
 def test_choice_of_queues(client: Client) -> None:
@@ -198,15 +224,15 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
         route = Route("T", queues, (), {name: {0: f"{name}:1"} for name in names}, {})
         start, last, detected = pick.choice([0, 5, 2**31 - 4]), pick.choice([None, "b1"]), pick.random() < 0.5
         monkeypatch.setattr(choosing, "_index", lambda start=start: QueueIndex(start))
-        choice = choosing.Choice(V5_3, tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
+        choice = choosing.QueueChoice(V5_3, tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
         events: list[tuple[str, int, bool, bool]] = []
         for _ in range(pick.randrange(0, 7)):
             name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all
             what = pick.choice(["answered", "refused", "failed", "unasked"])
             if what == "answered":
-                choice.answered(name, took)
+                choice.note_answer(name, took)
             else:
-                choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+                choice.note_failure(name, took, refused=what == "refused", unasked=what == "unasked")
             unreachable = what == "refused" or (what == "failed" and detected)
             events.append((name, took, what in ("refused", "failed"), not unreachable))
         said = broker_5.ask(
@@ -234,7 +260,8 @@ def test_sharding_keys(client: Client) -> None:
         queues = [QueueName("T", "b", n) for n in range(count)]
         for key in keys:
             said = client.ask("selectByHash", queues=as_json(queues), text=key)
-            assert [select_by_hash(queues, key)] == from_json(said["queues"])
+            chosen = by_hash(key)([MessageQueue(*queue) for queue in queues])
+            assert [QueueName(chosen.topic, chosen.broker_name, chosen.queue_id)] == from_json(said["queues"])
 
 
 def test_compression(client: Client) -> None:

@@ -20,7 +20,7 @@ from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.errors import RemotingError
 from tests.cli.running import RMQTOOL, ROOT
 from tests.interop import broker as brokers
@@ -135,7 +135,7 @@ def ask(names: str, code: RequestCode, **fields: str) -> Any:
 
     async def once() -> Command:
         host, _, port = names.rpartition(":")
-        async with connected(host, int(port)) as connection:
+        async with open_connection(host, int(port)) as connection:
             return await connection.call(Command(code, fields=fields), 30)
 
     try:

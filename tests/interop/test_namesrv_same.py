@@ -20,7 +20,7 @@ from formats.remoting.bodies import RegisterBrokerBody, TopicTable
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode, Serializer
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.namesrv.key_values import KeyValues
@@ -59,7 +59,7 @@ async def reached(address: str) -> AsyncIterator[Connection]:
     host, _, port = address.rpartition(":")
     for look in range(_LOOKS):
         try:
-            async with connected(host, int(port)) as connection:
+            async with open_connection(host, int(port)) as connection:
                 yield connection
                 return
         except RemotingError:

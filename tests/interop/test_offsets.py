@@ -14,7 +14,7 @@ from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.offset_plan import Planner, Target, clone, reset
 from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
 from rmqtool.services.offsets.files import BrokerFile, ClientFile
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from formats.variants.pop_store import FAMILY, PLACE, PopStoreRecord, build_key
+from formats.variants.pop_store import FAMILY, PLACE, PopStoreRecord
 from tests import goldens, rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
 from tests.interop.sides import SETTINGS
+from tests.rocks import build_key
 from tests.store.test_rocks_parts import without_timer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]

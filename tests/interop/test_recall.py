@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from formats.message.properties import parse
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker

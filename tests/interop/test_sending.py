@@ -10,24 +10,27 @@ from typing import Any
 import pytest
 
 from formats.config.files import Topics
-from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.message.bodies import build_batch
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, build, parse
 from formats.model.topics import TopicConfig
 from formats.primitives import host_text
 from formats.topics import AUTO_CREATE, DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store
-from rmqtool.rules import batches as send_batch
 from rmqtool.rules.releases import RELEASES
 from rmqtool.rules.sending import (
     COMPRESS_FROM,
-    OutMessage,
+    MESSAGE_ILLEGAL,
     Rejected,
     auto_create,
+    batch_properties,
     check_at_broker,
-    check_at_store,
+    check_batch,
     compress,
 )
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.retry import DeadLetter, Retries
+from rmqtool.services.retries.retries import DeadLetter, Retries
+from rmqtool.services.retries.send_back import SendBackStore
+from rmqtool.store.append.answers import Illegal
+from rmqtool.store.append.outgoing import Rules
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -58,15 +61,15 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     said = broker.ask("sendBatch", messages=sent)
     broker.stop()
     found = stored(theirs, "Batched")
-    messages = [
-        OutMessage(
-            topic="Batched", body=str(one["body"]).encode(), flag=int(str(one["flag"])),
-            properties={"KEYS": str(one["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique}
-            | dict(one["properties"]),  # type: ignore[call-overload]
-        )
+    named = [
+        {"KEYS": str(one["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique} | dict(one["properties"])  # type: ignore[call-overload]
         for one, unique in zip(sent, said["msgId"].split(","), strict=True)
-    ]  # fmt: skip
-    send_batch.check_batch(messages)
+    ]
+    items = [
+        (int(str(one["flag"])), str(one["body"]).encode(), build(properties))
+        for one, properties in zip(sent, named, strict=True)
+    ]
+    check_batch([("Batched", properties) for properties in named])
     first = found[0]
     added = {"CLUSTER": "LabCluster"}
     if broker.engine == "5.3":
@@ -78,8 +81,8 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     with Store.create(ours, broker_conf=SETTINGS, release=RELEASES[broker.engine]) as store:
         result = store.live.append_encoded(
             Message(
-                topic="Batched", queue_id=said["queueId"], body=send_batch.encode(messages),
-                properties=send_batch.batch_properties(messages, unique) | added,
+                topic="Batched", queue_id=said["queueId"], body=build_batch(items),
+                properties=batch_properties(named[0], unique) | added,
                 born_timestamp=first.born_timestamp, store_timestamp=first.store_timestamp,
                 born_host=host_text(first.born_address, first.born_port),
                 store_host=host_text(first.store_address, first.store_port),
@@ -90,7 +93,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
         assert one._replace(properties=b"") == other._replace(properties=b"")
         assert pairs(one.properties) == pairs(other.properties)
         assert one.properties.count(b"WAIT\x01true") == 2
-    assert [m.body for m in messages] == [r.body for r in found]
+    assert [body for _flag, body, _properties in items] == [r.body for r in found]
 
 
 def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: Path) -> None:
@@ -133,6 +136,15 @@ def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
         check(*arguments, **named)
     except Rejected as err:
         return err.code
+    return 0
+
+
+def at_store(message: Message, most: int) -> int:
+    """Ours, of what the store takes: the code, 0 for what is taken."""
+    try:
+        Rules(max_message_size=most).ready(message)
+    except Illegal:
+        return MESSAGE_ILLEGAL
     return 0
 
 
@@ -224,7 +236,7 @@ def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
         ours = verdict(
             check_at_broker, topic, fields.get("queueId", 0), theirs.get(topic), release=RELEASES[broker.engine]
         )
-        ours = ours or verdict(check_at_store, topic.encode(), properties, body, most)
+        ours = ours or at_store(Message(topic=topic, body=body, properties=parse(properties)), most)
         assert code == ours, (topic, len(body), {**fields, "properties": len(properties)})
     assert len({*codes}) > 3
 
@@ -252,7 +264,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
         )  # fmt: skip
     broker.stop()
     replay = Replay(theirs, ours, broker.engine)
-    back = SendBack(replay.store, replay.state)
+    back = SendBackStore(replay.store, replay.state)
     limits = {f"{times}-{most}": most for times, most in sends}
     for record in replay.theirs:
         replay.at(record)
@@ -288,7 +300,7 @@ def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -
     broker.wait_for(lambda _rows: set(bodies(stored(theirs, SCHEDULE, DEAD))) == names)
     broker.stop()
     replay = Replay(theirs, ours, broker.engine)
-    back = SendBack(replay.store, replay.state)
+    back = SendBackStore(replay.store, replay.state)
     for record in replay.theirs:
         replay.at(record)
         named = parse(record.properties)

@@ -20,14 +20,14 @@ from formats.model.topics import TopicConfig
 from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.delays.delivery import Delivery, deliver_due
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.delay import Delays
-from rmqtool.services.waiting.delivery import Delivery, deliver_due
-from rmqtool.services.waiting.half_messages import Transactions, op_offsets
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.half_messages import Transactions, op_offsets
+from rmqtool.services.transactions.rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -80,7 +80,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
     """Delays that are due and that are not, retries, a dead letter and half messages: its consumers get each."""
     path = tmp_path / "store"
     store, state = our_store(path, broker.engine)
-    back, service = SendBack(store, state), TransactionService(store, state, never)
+    back, service = SendBackStore(store, state), TransactionService(store, state, never)
     for n in range(6):
         assert store.append(message("Delayed", f"delay-{n}", DELAY=str(1 + n % 3))).ok
     for n in range(3):
@@ -228,7 +228,7 @@ def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     assert set(bodies(stored(theirs, DEAD))) == names
     assert {(row["keys"], row["reconsumeTimes"]) for row in seen} == {(name, n) for name in names for n in range(3)}
     replay = Replay(theirs, ours, broker.engine)
-    back = SendBack(replay.store, replay.state)
+    back = SendBackStore(replay.store, replay.state)
     copies: dict[tuple[bytes, int, str | None], int] = {}
     for record in replay.theirs:
         topic, named = record.topic.decode(), parse(record.properties)

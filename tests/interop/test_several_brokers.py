@@ -9,7 +9,7 @@ import pytest
 
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from tests.amounts import some
 from tests.client.test_replay import messages
 from tests.interop.broker import Broker
@@ -29,7 +29,7 @@ def make(address: str) -> None:
 
     async def ask() -> None:
         host, _, port = address.rpartition(":")
-        async with connected(host, int(port)) as client:
+        async with open_connection(host, int(port)) as client:
             answer = await client.call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
             assert answer.code == 0, answer.remark
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from rmqtool.kernels import crc
 from rmqtool.kernels.load.memory import Memory
 data = Memory(bytes(range(64)) * 2)
 data.length += 500
-print(crc.chosen(crc.Code.COMPILED).crc32(data, True))
+print(crc.choose_code(crc.Code.COMPILED).crc32(data, True))
 """
 FUZZ = """
 import resource, sys, tempfile
@@ -137,7 +138,11 @@ def main() -> int:
             reported = "AddressSanitizer" in copy.control().stderr
             print(f"  control: {'reported' if reported else 'NOT REPORTED'}")
             failed += not reported
-            runs = {"tests": copy.tests, "golden stores": copy.golden, "fuzzing": partial(copy.fuzz, cases=200)}
+            runs: dict[str, Callable[[], subprocess.CompletedProcess[str]]] = {
+                "tests": copy.tests,
+                "golden stores": copy.golden,
+                "fuzzing": partial(copy.fuzz, cases=200),
+            }
             for name, run in runs.items():
                 done = run()
                 print(f"  {name}: exit code {done.returncode}\n{done.stdout[-600:]}{done.stderr[-3000:]}")

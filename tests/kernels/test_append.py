@@ -1,5 +1,7 @@
 """Records written in bulk are those that compose and pack make, by either code; and batches are taken apart."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,7 +83,7 @@ def test_what_is_written_is_what_pack_makes(
         m["sys_flag"] | BORN_V6 * (len(m["born"][0]) == 16) | STORE_V6 * (len(m["store"][0]) == 16) for m in messages
     ]
 
-    def column(name: str) -> np.ndarray:  # type: ignore[type-arg]
+    def column(name: str) -> "np.ndarray[Any, np.dtype[np.int64]]":
         return np.array([m[name] for m in messages], np.int64)
 
     columns = MessageColumns(
@@ -214,7 +216,8 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
 def test_only_whole_tables_are_taken(code: Code) -> None:
     table = np.zeros((len(MessageColumns._fields), 4), np.int64)
     texts, _keep = text_table([b"T"])
-    for wrong in (table[:, ::2], table.astype(np.int32)):
+    odd: list[Any] = [table[:, ::2], table.astype(np.int32)]
+    for wrong in odd:
         with pytest.raises(ValueError, match="one behind the other"):
             Encoder(wrong, texts, texts, np.zeros(1, np.int64), code=code)
         with pytest.raises(ValueError, match="one behind the other"):

@@ -108,8 +108,9 @@ def test_both_say_the_same() -> None:
             entries[wrong] = (entries[wrong][0] + random.choice(_LONGS) % 3, random.choice([*_INTS, 200]), 0)
         limits = [Limit(random.choice([0, 500, ROOM, 1 << 40]), random.choice([0, 1, 8, 32])) for _ in range(2)]
         memory = Memory(bytes(data))
-        asked = packed(entries), memory, BASE, random.choice([0, entries[len(entries) // 2][0], 1 << 62]), *limits
-        found = compiled.pull(*asked)
-        assert found == plain.pull(*asked)
+        near, far = limits
+        begin = random.choice([0, entries[len(entries) // 2][0], 1 << 62])
+        found = compiled.pull(packed(entries), memory, BASE, begin, near, far)
+        assert found == plain.pull(packed(entries), memory, BASE, begin, near, far)
         outcomes[found is None] += 1
     assert min(outcomes.values()) > 50

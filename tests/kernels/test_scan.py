@@ -9,7 +9,7 @@ from formats.message.build import build_blank, pack
 from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import Row
-from rmqtool.kernels.scan import Rows, Walker, spaced
+from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.store.log.commit_log import next_record
 from tests import goldens
 from tests.conftest import Unpacked
@@ -168,8 +168,8 @@ def test_a_walk_stops_where_it_is_told(code: Code) -> None:
 @given(st.integers(0, 1 << 20))
 def test_columns_of_a_table_keep_out_of_each_others_way(rows: int) -> None:
     """An odd number of cache lines apart."""
-    assert max(rows - 15, 8) <= spaced(rows) <= max(rows, 8)
-    assert spaced(rows) % 16 == 8
+    assert max(rows - 15, 8) <= space_rows(rows) <= max(rows, 8)
+    assert space_rows(rows) % 16 == 8
 
 
 @both

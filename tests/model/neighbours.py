@@ -13,7 +13,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Self
 
-from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.serve.running import until_stopped
 from rmqtool.server.serve import Served, ServeOptions
 
 _PR_SET_PDEATHSIG = 1
@@ -121,7 +121,7 @@ class Neighbour(Forked):
             broker_conf=self._conf, listen=("127.0.0.1", self._ports[0]),
             namesrv_listen=("127.0.0.1", self._ports[1]), create=True,
         )  # fmt: skip
-        async with until_told() as told, Served(str(self._store), options):
+        async with until_stopped() as told, Served(str(self._store), options):
             os.write(write, b"ready")
             os.close(write)
             await told.wait()

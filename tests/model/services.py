@@ -16,7 +16,7 @@ from rmqtool import Message, Store
 from rmqtool.analytics import dump as dump_package
 from rmqtool.client.copying import replay as replaying
 from rmqtool.client.copying.steps import REPLAY
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -241,7 +241,7 @@ def replay(world: World, rng: Random) -> None:
 def _hurry() -> None:
     """The broker that is asked is no farther away than this machine."""
     replaying._PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # type: ignore[assignment]
-    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__
+    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__ or {}
     defaults["settle"] = 0.3
 
 

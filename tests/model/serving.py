@@ -11,9 +11,9 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
-from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.serve.running import until_stopped
 from rmqtool.errors import RmqError
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.serve import Served, ServeOptions
@@ -37,9 +37,9 @@ def serve_and_send(store: str, conf: str, rows: Sequence[dict[str, Any]]) -> int
 async def _serve(store: str, conf: str, rows: Sequence[dict[str, Any]]) -> int:
     options = ServeOptions(broker_conf=conf, listen=_ANYWHERE, namesrv_listen=_ANYWHERE)
     async with (
-        until_told() as told,
+        until_stopped() as told,
         Served(store, options) as served,
-        connected("127.0.0.1", int(served.broker_address.rpartition(":")[2])) as client,
+        open_connection("127.0.0.1", int(served.broker_address.rpartition(":")[2])) as client,
     ):
         doing = [asyncio.create_task(work) for work in (_send(client, rows), told.wait(), served.wait())]
         done, others = await asyncio.wait(doing, return_when=asyncio.FIRST_COMPLETED)

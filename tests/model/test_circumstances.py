@@ -162,7 +162,7 @@ def test_a_day_ends_as_on_a_plain_disk(
 @contextmanager
 def read_only(path: Path) -> Iterator[None]:
     """A mount that nothing can be written to."""
-    for words in (["mount", "--bind", path, path], ["mount", "-o", "remount,ro,bind", path]):
+    for words in (["mount", "--bind", str(path), str(path)], ["mount", "-o", "remount,ro,bind", str(path)]):
         if subprocess.run(words, check=False).returncode:
             pytest.skip("no right to mount")
     try:

@@ -16,7 +16,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from tests.amounts import every
 from tests.goldens import unpack
 from tests.model.circumstances import CIRCUMSTANCES, Place, compaction_elsewhere

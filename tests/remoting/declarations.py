@@ -33,13 +33,13 @@ REQUESTS = {code: Declared(row.header, row.body) for code, row in (OF_BROKERS | 
     C.BATCH_ACK_MESSAGE: Declared(None, p.BatchAcks),
     # sent to clients
     C.CHECK_TRANSACTION_STATE: Declared(h.CheckTransaction, Records),
-    C.NOTIFY_CONSUMER_IDS_CHANGED: Declared(h.Group),
+    C.NOTIFY_CONSUMER_IDS_CHANGED: Declared(h.ConsumerGroup),
 }
 ANSWERS: dict[int, Declared] = {
     C.SEND_MESSAGE_V2: Declared(h.Sent),
     C.SEND_BATCH_MESSAGE: Declared(h.Sent),
-    C.PULL_MESSAGE: Declared(h.Pulled, Records),
-    C.LITE_PULL_MESSAGE: Declared(h.Pulled, Records),
+    C.PULL_MESSAGE: Declared(h.PullResponse, Records),
+    C.LITE_PULL_MESSAGE: Declared(h.PullResponse, Records),
     C.QUERY_MESSAGE: Declared(h.Queried, Records),
     C.QUERY_CONSUMER_OFFSET: Declared(h.Offset),
     C.GET_BROKER_CONFIG: Declared(h.ConfigVersion, bytes),
@@ -76,8 +76,8 @@ ANSWERS: dict[int, Declared] = {
     C.GET_TOPIC_CONFIG: Declared(None, TopicConfig),
     C.RECALL_MESSAGE: Declared(h.Recalled),
     C.QUERY_ASSIGNMENT: Declared(None, b.AssignmentResponse),
-    C.POP_MESSAGE: Declared(p.Popped, Records),
-    C.PEEK_MESSAGE: Declared(p.Popped, Records),
+    C.POP_MESSAGE: Declared(p.PopResponse, Records),
+    C.PEEK_MESSAGE: Declared(p.PopResponse, Records),
     C.CHANGE_MESSAGE_INVISIBLETIME: Declared(p.InvisibleChanged),
     C.NOTIFICATION: Declared(p.Notified),
     C.POLLING_INFO: Declared(p.PollingNumber),

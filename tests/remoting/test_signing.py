@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.signing import Credentials, is_signed_by, signature_of, signed
+from rmqtool.remoting.signing import Credentials, is_signed_by, sign, signature_of
 
 SECRET = "12345678"
 MQADMIN = Credentials("rocketmq2", SECRET)
@@ -27,7 +27,7 @@ def test_it_is_the_signature_of_java(fields: dict[str, str], expected: str) -> N
 
 
 def test_a_request_is_signed_whole() -> None:
-    request = signed(Command(RequestCode.HEART_BEAT, fields=None, body=b"{}"), MQADMIN)
+    request = sign(Command(RequestCode.HEART_BEAT, fields=None, body=b"{}"), MQADMIN)
     assert request.fields is not None
     assert set(request.fields) == {"AccessKey", "Signature"}
     assert is_signed_by(request, SECRET)
@@ -44,7 +44,7 @@ def test_a_request_is_signed_whole() -> None:
 
 
 def test_a_security_token_is_sent_and_signed() -> None:
-    request = signed(Command(RequestCode.GET_MAX_OFFSET, fields={}), Credentials("rocketmq2", SECRET, "token"))
+    request = sign(Command(RequestCode.GET_MAX_OFFSET, fields={}), Credentials("rocketmq2", SECRET, "token"))
     assert request.fields is not None
     assert request.fields["SecurityToken"] == "token"
     assert not is_signed_by(replace(request, fields={**request.fields, "SecurityToken": "other"}), SECRET)
@@ -53,7 +53,7 @@ def test_a_security_token_is_sent_and_signed() -> None:
 def test_a_query_by_unique_key_passes_on_brokers_of_both_releases() -> None:
     """4.9 leaves the field out of what is signed; 5.3 too, where the client says that it is of 4.9.3 or older."""
     fields = {"topic": "T", "key": "K", "_UNIQUE_KEY_QUERY": "true"}
-    request = signed(Command(RequestCode.QUERY_MESSAGE, fields=fields), MQADMIN)
+    request = sign(Command(RequestCode.QUERY_MESSAGE, fields=fields), MQADMIN)
     assert request.version == 399
     assert request.fields is not None
     left_out = {name: value for name, value in request.fields.items() if name != "_UNIQUE_KEY_QUERY"}
@@ -70,7 +70,7 @@ def test_secrets_are_not_shown() -> None:
 
 @given(st.dictionaries(st.text(), st.text()), st.binary(), st.text(min_size=1))
 def test_any_text_can_be_signed_and_looked_at(fields: dict[str, str], body: bytes, secret: str) -> None:
-    request = signed(Command(1, fields=fields, body=body), Credentials("someone", secret))
+    request = sign(Command(1, fields=fields, body=body), Credentials("someone", secret))
     assert is_signed_by(request, secret)
     assert not is_signed_by(replace(request, body=body + b"x"), secret)
     is_signed_by(Command(1, fields=fields, body=body), secret)

@@ -11,7 +11,7 @@ import pytest
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.remoting.listener import Listener, TlsMode
@@ -41,7 +41,9 @@ def answers(server: str, client: str | None) -> bool:
         await listener.start("127.0.0.1", 0)
         port = int(listener.address.rpartition(":")[2])
         try:
-            async with connected("127.0.0.1", port, tls=None if client is None else client_tls(client)) as connection:
+            async with open_connection(
+                "127.0.0.1", port, tls=None if client is None else client_tls(client)
+            ) as connection:
                 asked = Command(RequestCode.HEART_BEAT, body=b"x" * 70_000)
                 return (await connection.call(asked)).body == asked.body
         except RemotingError:
@@ -81,7 +83,7 @@ def test_a_peer_that_says_no_goodbye_is_not_waited_for(made: Certificates) -> No
             over.wait(40)
 
     async def talk(port: int) -> None:
-        async with asyncio.timeout(15), connected("127.0.0.1", port, tls=client_tls(made.client())) as connection:
+        async with asyncio.timeout(15), open_connection("127.0.0.1", port, tls=client_tls(made.client())) as connection:
             await connection.oneway(Command(RequestCode.HEART_BEAT, body=b"x" * 70_000))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:

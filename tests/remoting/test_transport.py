@@ -16,7 +16,7 @@ from formats.remoting import frame
 from formats.remoting.codes import Flag, ResponseCode, Serializer
 from formats.remoting.frame import Command
 from rmqtool.errors import Refused
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection, Limits
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, NotReached
 from rmqtool.remoting.listener import Listener, TlsMode
@@ -75,7 +75,7 @@ async def until(true: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("form", Serializer)
 def test_responses_find_their_requests_in_any_order(form: Serializer) -> None:
     async def test() -> None:
-        async with serving() as (server, _, port), connected("127.0.0.1", port) as client:
+        async with serving() as (server, _, port), open_connection("127.0.0.1", port) as client:
             gated = [asyncio.create_task(client.call(Command(GATED, body=bytes([n])), 30)) for n in range(20)]
             await until(lambda: server.entered == 20)
             answers = [await client.call(Command(ECHO, body=bytes([n]), serializer=form)) for n in range(20)]
@@ -110,7 +110,7 @@ def test_a_request_in_the_other_direction() -> None:
         return request.response(body=request.body * 2)
 
     async def test() -> None:
-        async with serving() as (_, _, port), connected("127.0.0.1", port, handler=handle) as client:
+        async with serving() as (_, _, port), open_connection("127.0.0.1", port, handler=handle) as client:
             assert (await client.call(Command(CALL_BACK), 10)).body == b"backback"
 
     run(test)
@@ -118,7 +118,7 @@ def test_a_request_in_the_other_direction() -> None:
 
 def test_what_fails_is_answered_and_the_connection_goes_on() -> None:
     async def test() -> None:
-        async with serving() as (_, _, port), connected("127.0.0.1", port) as client:
+        async with serving() as (_, _, port), open_connection("127.0.0.1", port) as client:
             answer = await client.call(Command(BROKEN))
             assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "ValueError: what went wrong")
             assert (await client.call(Command(ECHO, body=b"x"))).body == b"x"
@@ -128,7 +128,7 @@ def test_what_fails_is_answered_and_the_connection_goes_on() -> None:
 
 def test_no_answer_in_time() -> None:
     async def test() -> None:
-        async with serving() as (_, _, port), connected("127.0.0.1", port) as client:
+        async with serving() as (_, _, port), open_connection("127.0.0.1", port) as client:
             with pytest.raises(NoAnswer, match=f"127.0.0.1:{port}: no answer to request 2 within 0.05 s"):
                 await client.call(Command(SILENT), 0.05)
             assert (await client.call(Command(ECHO, body=b"x"))).body == b"x"
@@ -138,7 +138,7 @@ def test_no_answer_in_time() -> None:
 
 def test_all_who_wait_are_told_when_the_connection_ends() -> None:
     async def test() -> None:
-        async with serving() as (server, listener, port), connected("127.0.0.1", port) as client:
+        async with serving() as (server, listener, port), open_connection("127.0.0.1", port) as client:
             calls = [asyncio.create_task(client.call(Command(SILENT), 50)) for _ in range(5)]
             await until(lambda: len(server.got) == 5)
             await listener.stop()
@@ -166,7 +166,7 @@ def test_all_who_wait_are_told_when_the_connection_ends() -> None:
 def test_a_peer_that_sends_something_else_is_closed_and_others_are_served(sent: bytes) -> None:
     async def test() -> None:
         limits = Limits(stalled=0.2)
-        async with serving(limits=limits) as (server, _, port), connected("127.0.0.1", port) as client:
+        async with serving(limits=limits) as (server, _, port), open_connection("127.0.0.1", port) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
@@ -180,7 +180,7 @@ def test_a_peer_that_sends_something_else_is_closed_and_others_are_served(sent: 
 
 def test_a_frame_above_the_limit_closes_the_connection() -> None:
     async def test() -> None:
-        async with serving(limits=Limits(frame=1000)) as (_, _, port), connected("127.0.0.1", port) as client:
+        async with serving(limits=Limits(frame=1000)) as (_, _, port), open_connection("127.0.0.1", port) as client:
             with pytest.raises(ConnectionLost):
                 await client.call(Command(ECHO, body=bytes(1000)))
 
@@ -203,7 +203,7 @@ def test_an_idle_connection_is_closed() -> None:
 def test_no_more_requests_are_read_than_may_be_worked_on() -> None:
     async def test() -> None:
         limits = Limits(requests=3)
-        async with serving(limits=limits) as (server, _, port), connected("127.0.0.1", port) as client:
+        async with serving(limits=limits) as (server, _, port), open_connection("127.0.0.1", port) as client:
             calls = [asyncio.create_task(client.call(Command(GATED), 50)) for _ in range(10)]
             await until(lambda: server.entered == 3)
             for _ in range(20):
@@ -228,7 +228,7 @@ def test_a_peer_with_many_requests_leaves_others_their_turn() -> None:
         await listener.start("127.0.0.1", 0)
         port = int(listener.address.rpartition(":")[2])
         try:
-            async with connected("127.0.0.1", port) as one, connected("127.0.0.1", port) as other:
+            async with open_connection("127.0.0.1", port) as one, open_connection("127.0.0.1", port) as other:
                 await one.call(Command(7), 10)
                 await other.call(Command(7), 10)
                 order.clear()
@@ -264,7 +264,7 @@ def test_an_address_that_cannot_be_had() -> None:
             with pytest.raises(Refused, match=f"127.0.0.1:{port}: Address already in use"):
                 await Listener(Server().handle).start("127.0.0.1", port)
         with pytest.raises(NotReached, match=f"127.0.0.1:{port}: "):
-            async with connected("127.0.0.1", port):
+            async with open_connection("127.0.0.1", port):
                 pass
 
     run(test)
@@ -289,12 +289,12 @@ def test_one_port_for_plain_and_tls(
         async with serving(tls=contexts[0], mode=mode) as (_, _, port):
             tls = contexts[1] if secure else None
             if allowed:
-                async with connected("127.0.0.1", port, tls=tls) as client:
+                async with open_connection("127.0.0.1", port, tls=tls) as client:
                     body = bytes(range(256)) * 4000
                     assert (await client.call(Command(ECHO, body=body), 10)).body == body
             else:
                 with pytest.raises((NotReached, ConnectionLost)):
-                    async with connected("127.0.0.1", port, tls=tls) as client:
+                    async with open_connection("127.0.0.1", port, tls=tls) as client:
                         await client.call(Command(ECHO))
 
     run(test)
@@ -318,7 +318,7 @@ def test_connections_leave_descriptors_for_files(
                 if not reader.at_eof():
                     writer.close()
             await until(lambda: not listener.connections)
-            async with connected("127.0.0.1", port) as client:
+            async with open_connection("127.0.0.1", port) as client:
                 assert (await client.call(Command(ECHO, body=b"x"), 10)).body == b"x"
             for _, writer in opened:
                 writer.close()
@@ -335,7 +335,7 @@ def test_an_answer_names_no_path_of_the_server() -> None:
         listener = Listener(handle)
         await listener.start("127.0.0.1", 0)
         try:
-            async with connected("127.0.0.1", int(listener.address.rpartition(":")[2])) as client:
+            async with open_connection("127.0.0.1", int(listener.address.rpartition(":")[2])) as client:
                 answer = await client.call(Command(ECHO), 10)
                 assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "OSError: No space left on device")
         finally:

@@ -19,8 +19,8 @@ from formats.remoting.fields import from_fields, to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, SubscriptionData
 from rmqtool.errors import BadValue, CorruptFile, RmqError, UnreadableStore
-from rmqtool.remoting.client import connected
-from rmqtool.remoting.signing import Credentials, signed
+from rmqtool.remoting.client import open_connection
+from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import address_of, pattern
 from rmqtool.server.serve import Served, ServeOptions
@@ -69,14 +69,14 @@ def serving(tmp_path: Path, test: Test, text: str = FILE, **options: Any) -> Non
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), ServeOptions(**{**given, "create": True, **options})) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
 
             async def ask(
                 who: Credentials | None, code: int, fields: dict[str, str] | None = None, body: bytes = b""
             ) -> Command:
                 request = Command(code, fields=fields, body=body)
-                return await client.call(request if who is None else signed(request, who))
+                return await client.call(request if who is None else sign(request, who))
 
             await test(ask, path)
 

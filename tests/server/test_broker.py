@@ -19,6 +19,7 @@ from formats.message.fingerprint import fingerprint
 from formats.message.ids import parse_offset_id
 from formats.message.properties import parse
 from formats.message.read import Record, read
+from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
@@ -28,11 +29,11 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, ProducerData, SubscriptionData
 from rmqtool import Message
 from rmqtool.errors import Refused
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue, batch_queues_of
@@ -57,7 +58,7 @@ def serving(store: Path, test: Test, **options: Any) -> None:
         async with (
             asyncio.timeout(60),
             Served(str(store), ServeOptions(**{**given, **options})) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             await test(client)
 
@@ -143,7 +144,7 @@ def test_a_pull_is_held_until_a_message_comes_that_it_wants(tmp_path: Path) -> N
         answer = await held
         assert answer.code == ResponseCode.SUCCESS
         assert [record.queue_offset for record in records(answer.body)] == [2]
-        assert from_fields(h.Pulled, answer.fields).next_begin_offset == 3
+        assert from_fields(h.PullResponse, answer.fields).next_begin_offset == 3
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
 
@@ -175,11 +176,11 @@ def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> N
         )
         async with asyncio.timeout(60), Served(str(tmp_path / "store"), options) as served:
             at = address(served.broker_address)
-            async with connected(*at, handler=listen) as first:
+            async with open_connection(*at, handler=listen) as first:
                 assert not (await first.call(Command(C.HEART_BEAT, body=heartbeat("one")))).code
-                async with connected(*at) as second:
+                async with open_connection(*at) as second:
                     assert not (await second.call(Command(C.HEART_BEAT, body=heartbeat("two")))).code
-                    fields = to_fields(h.Group(consumer_group="g"))
+                    fields = to_fields(h.ConsumerGroup(consumer_group="g"))
                     answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
                     assert read_body(b.ConsumerIds, answer.body).consumer_id_list == ["one", "two"]
                 while len(told) < 3:
@@ -291,7 +292,7 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
             if answer.code:
                 break
             got += records(answer.body)
-            at = from_fields(h.Pulled, answer.fields).next_begin_offset
+            at = from_fields(h.PullResponse, answer.fields).next_begin_offset
         assert len(got) == at
         assert [record.physical_offset for record in got] == messages
         fields = to_fields(h.Commit(consumer_group="g", topic="Orders", queue_id=1, commit_offset=at))
@@ -360,7 +361,10 @@ def served() -> Iterator[Any]:
 
 def test_a_broker_for_tests(served: Any) -> None:
     async def talk() -> None:
-        async with connected(*address(served.namesrv)) as names, connected(*address(served.address)) as client:
+        async with (
+            open_connection(*address(served.namesrv)) as names,
+            open_connection(*address(served.address)) as client,
+        ):
             answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
             assert answer.code == ResponseCode.SUCCESS
             fields = to_fields(h.Topic(topic="Orders"))
@@ -535,16 +539,50 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
             await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"%d" % n))
         for offset in (0, 32, 64):
             await client.call(Command(C.PULL_MESSAGE, fields=pull(offset)))
-        commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=8)
-        done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))
-        assert done.code == ResponseCode.SUCCESS, done.remark
-        asked = h.Group(consumer_group="g", topic="Orders")
-        answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
-        table = read_body(b.ConsumeStats, answer.body).offset_table
-        told = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]
-        assert (told.broker_offset, told.consumer_offset, told.pull_offset) == (80, 8, 80)
+        await commit_offset(client, 8)
+        assert await positions(client) == (80, 8, 80)
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
+
+
+@pytest.mark.parametrize(
+    ("code", "deleted", "offset"),
+    [
+        (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 2),  # whose queues stay, and with them the offsets
+        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 0),
+    ],
+    ids=["topic", "group"],
+)
+def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int, tmp_path: Path) -> None:
+    """As ``ConsumerOffsetManager.cleanOffsetByTopic`` and ``removeOffset`` forget it."""
+
+    async def test(client: Connection) -> None:
+        for n in range(8):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"%d" % n))
+        await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))
+        await commit_offset(client, 2)
+        assert await positions(client) == (8, 2, 8)
+        done = await client.call(Command(code, fields=to_fields(deleted)))
+        assert done.code == ResponseCode.SUCCESS, done.remark
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        assert await positions(client) == (9, offset, offset)
+
+    serving(tmp_path / "store", test, create=True, release=V5_3)
+
+
+async def commit_offset(client: Connection, offset: int) -> None:
+    commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=offset)
+    done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))
+    assert done.code == ResponseCode.SUCCESS, done.remark
+
+
+async def positions(client: Connection) -> tuple[int, int, int | None]:
+    """(end of the first queue, where the group is, up to where it was handed messages)."""
+    asked = h.ConsumerGroup(consumer_group="g", topic="Orders")
+    answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
+    table = read_body(b.ConsumeStats, answer.body).offset_table
+    first = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]
+    return first.broker_offset, first.consumer_offset, first.pull_offset
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -571,3 +609,17 @@ def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
     (said,) = [one.getMessage() for one in caplog.records if "topics.json" in one.getMessage()]
     assert said.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
                          f"config writes one")  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", RELEASES)
+@pytest.mark.parametrize("most", [20_000, 6 << 20])
+def test_a_body_is_as_long_as_the_configuration_allows(engine: str, most: int, tmp_path: Path) -> None:
+    """``maxMessageSize``, below its default and above; tests/interop/test_sending.py asks a real broker."""
+
+    async def test(client: Connection) -> None:
+        for code, size in ((ResponseCode.SUCCESS, most), (ResponseCode.MESSAGE_ILLEGAL, most + 1)):
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=bytes(size)), 30)
+            assert answer.code == code, answer.remark
+
+    conf = _CONF | {"mappedFileSizeCommitLog": str(16 << 20), "maxMessageSize": str(most)}
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine], broker_conf=conf)

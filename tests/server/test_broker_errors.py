@@ -10,11 +10,11 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.errors import CorruptFile
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened import broker_state
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store import broker_state
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.append.flushing import Unsynced
 from rmqtool.store.disk.files import File
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
         async with (
             asyncio.timeout(60),
             Served(str(store), options) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             with monkeypatch.context() as patched:
                 patched.setattr(File, "sync", sync)
@@ -123,7 +123,7 @@ def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_ta
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), options) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             assert await stored(client, b"kept") == ResponseCode.SUCCESS
             monkeypatch.setattr(RunLoop, "step", step)

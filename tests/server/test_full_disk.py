@@ -12,10 +12,10 @@ import pytest
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from tests.server.test_broker import _CONF, address, pull, records, send
 
 QUEUES = 4
@@ -95,7 +95,7 @@ def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
         async with (
             asyncio.timeout(60),
             Served(str(store), options) as served,
-            connected(*address(served.broker_address)) as connection,
+            open_connection(*address(served.broker_address)) as connection,
         ):
             client = Client(connection)
             for turn in range(3):

@@ -18,7 +18,7 @@ from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, ProducerData, SubscriptionData
 from rmqtool.errors import Refused
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.metrics import page
@@ -40,7 +40,7 @@ def serving(store: Path, test: Test, *, read_only: bool = False) -> None:
         async with (
             asyncio.timeout(60),
             Served(str(store), options) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             await test(served, client)
 
@@ -137,7 +137,7 @@ def test_a_store_that_is_only_read_has_figures_too(tmp_path: Path) -> None:
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), options) as served,
-            connected(*address(served.broker_address)) as client,
+            open_connection(*address(served.broker_address)) as client,
         ):
             await test(served, client)
 

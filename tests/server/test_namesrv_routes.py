@@ -6,13 +6,13 @@ import pytest
 
 from formats.model.topics import DataVersion, TopicConfig
 from formats.remoting.bodies import TopicTable
-from formats.remoting.namesrv import Broker, RegisterBroker, Registered
+from formats.remoting.namesrv import BrokerAddress, RegisterBroker, Registered
 from formats.remoting.shapes import MappingInfo, QueueData
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv import topics as topics_module
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, Address
 from rmqtool.server.namesrv.routes import RouteTable
-from rmqtool.server.namesrv.topics import Unit
+from rmqtool.server.namesrv.topics import UnitFlag
 from tests.server.name_servers import ADDRESS, BROKER, CLUSTER, topics, version
 
 SLAVE = "192.0.2.2:10911"
@@ -205,13 +205,13 @@ def test_a_broker_that_is_silent_for_120_s_expires(table: Table) -> None:
 
 
 def test_whatever_is_heard_of_a_broker_keeps_it(table: Table) -> None:
-    who = Broker(broker_name=BROKER, broker_addr=ADDRESS, cluster_name=CLUSTER, broker_id=0)
-    assert table.changed(who, version(), 0) == (True, None)
+    who = BrokerAddress(broker_name=BROKER, broker_addr=ADDRESS, cluster_name=CLUSTER, broker_id=0)
+    assert table.compare_version(who, version(), 0) == (True, None)
     table.enter("Orders")
-    assert table.changed(who, version(), 100_000) == (False, version())
+    assert table.compare_version(who, version(), 100_000) == (False, version())
     assert table.expire(220_000) == []
     table.heartbeat(CLUSTER, ADDRESS, 220_000)
-    assert table.changed(who, version(2), 330_000) == (True, version())
+    assert table.compare_version(who, version(2), 330_000) == (True, version())
     table.heartbeat("other", ADDRESS, 400_000)  # of another cluster
     table.now = 440_000
     table.enter("Orders")
@@ -230,10 +230,10 @@ def test_with_its_connection_a_broker_goes(table: Table) -> None:
     table.enter("Orders", connection=first)
     table.enter("Orders", name="lab-b", address=SLAVE, connection=first)
     table.enter("Orders", connection=second)  # it has connected again
-    assert table.closed(first) == [Address(CLUSTER, SLAVE)]
+    assert table.end_connection(first) == [Address(CLUSTER, SLAVE)]
     assert table.addresses("Orders") == {BROKER: {0: ADDRESS}}
-    assert table.closed(first) == []
-    assert table.closed(second) == [Address(CLUSTER, ADDRESS)]
+    assert table.end_connection(first) == []
+    assert table.end_connection(second) == [Address(CLUSTER, ADDRESS)]
     assert table.is_empty()
 
 
@@ -241,7 +241,7 @@ def test_a_connection_of_a_broker_that_another_has_replaced_takes_nothing_along(
     old, new = object(), object()
     table.enter("Orders", connection=old)
     table.enter("Orders", address=SLAVE, connection=new, version=version(2))
-    table.closed(old)
+    table.end_connection(old)
     assert table.addresses("Orders") == {BROKER: {0: SLAVE}}
     assert Address(CLUSTER, ADDRESS) not in table.brokers.live
 
@@ -364,6 +364,6 @@ def test_unit_topics_are_told_by_their_flag(table: Table) -> None:
     flags = {"Plain": 0, "Unit": 1, "Subscribed": 2, "Both": 3}
     configs = {name: TopicConfig(topic_name=name, topic_sys_flag=flag) for name, flag in flags.items()}
     table.enter(table=TopicTable(configs, version()))
-    assert table.unit_topics(Unit.UNIT).topic_list == ["Unit", "Both"]
-    assert table.unit_topics(Unit.SUBSCRIBED).topic_list == ["Subscribed", "Both"]
-    assert table.unit_topics(Unit.SUBSCRIBED, Unit.UNIT).topic_list == ["Subscribed"]
+    assert table.unit_topics(UnitFlag.UNIT).topic_list == ["Unit", "Both"]
+    assert table.unit_topics(UnitFlag.SUBSCRIBED).topic_list == ["Subscribed", "Both"]
+    assert table.unit_topics(UnitFlag.SUBSCRIBED, UnitFlag.UNIT).topic_list == ["Subscribed"]

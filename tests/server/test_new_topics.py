@@ -15,12 +15,12 @@ from formats.remoting.bodies import RegisterBrokerBody
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.broker import registration
 from rmqtool.server.serve import Served, ServeOptions
-from rmqtool.services.opened import broker_state
+from rmqtool.services.open_store import broker_state
 from tests.client.peers import ok, peer
 from tests.server.test_broker import address, send, serving
 
@@ -106,7 +106,7 @@ def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) ->
             options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
             async with (
                 Served(str(tmp_path / "store"), options) as served,
-                connected(*address(served.broker_address)) as client,
+                open_connection(*address(served.broker_address)) as client,
             ):
                 number = 0
                 while len(times) < 4:
@@ -145,7 +145,7 @@ def test_a_name_server_is_told_of_what_is_new_and_of_everything_again(
             options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
             async with (
                 Served(str(tmp_path / "store"), options) as served,
-                connected(*address(served.broker_address)) as client,
+                open_connection(*address(served.broker_address)) as client,
             ):
                 assert "TBW102" in await told.get()
                 assert await send_to("One") == {"One"}

@@ -21,7 +21,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.services.popping.records import Records
 from rmqtool.store.append.answers import PutResult, PutStatus
-from tests.server.test_broker import digest, records, send, serving
+from tests.server.test_broker import digest, positions, pull, records, send, serving
 
 CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000", "mappedFileSizeTimerLog": "52000"}
 
@@ -35,7 +35,7 @@ def pop(**more: Any) -> Command:
 
 
 def handles(answer: Command) -> list[Handle]:
-    found = from_fields(p.Popped, answer.fields)
+    found = from_fields(p.PopResponse, answer.fields)
     return [
         Handle(
             start_offset=part.start_offset, pop_time=found.pop_time, invisible_time=found.invisible_time,
@@ -87,6 +87,21 @@ def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -
         assert from_fields(p.Notified, (await told).fields).has_msg
         assert time.monotonic() - began < 15
         assert (await client.call(pop(poll_time=300), 30)).code == ResponseCode.POLLING_TIMEOUT
+
+    serve(tmp_path, test)
+
+
+@pytest.mark.parametrize(("ordered", "offset"), [(False, 3), (True, 0)])
+def test_what_was_popped_is_not_told_as_pulled(ordered: bool, offset: int, tmp_path: Path) -> None:
+    """No pop moves the offset of pulls: where a group has none, it is the group's offset (``queryPullOffset``)."""
+
+    async def test(client: Connection) -> None:
+        for body in (b"a", b"b", b"c", b"d"):
+            await put(client, body)
+        assert len(handles(await client.call(pop(max_msg_nums=3, queue_id=0, order=ordered), 30))) == 3
+        assert await positions(client) == (4, offset, offset)
+        await client.call(Command(C.PULL_MESSAGE, fields=pull(0)), 30)
+        assert await positions(client) == (4, offset, 4)
 
     serve(tmp_path, test)
 

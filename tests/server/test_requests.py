@@ -23,7 +23,7 @@ from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from formats.topics import OFFSET_MOVED
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V4_9, V5_3, Release
 from rmqtool.server.broker.requests.pulling import Pulling
@@ -105,7 +105,7 @@ def test_headers_that_do_not_read_so_are_refused_by_name(tmp_path: Path) -> None
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), options()) as served,
-            connected(*place(served.broker_address)) as client,
+            open_connection(*place(served.broker_address)) as client,
         ):
             for code, row in REQUESTS.items():
                 names = members_of(row.header) if row.header else {}
@@ -127,7 +127,7 @@ def test_a_broker_answers_the_requests_of_its_release(tmp_path: Path, release: R
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), options(release)) as served,
-            connected(*place(served.broker_address)) as client,
+            open_connection(*place(served.broker_address)) as client,
         ):
             for code, row in REQUESTS.items():
                 answer = await client.call(Command(code))
@@ -143,7 +143,7 @@ def test_an_offset_that_moved_is_stored_as_json_whatever_the_names_are(tmp_path:
         async with (
             asyncio.timeout(60),
             Served(str(tmp_path / "store"), options()) as served,
-            connected(*place(served.broker_address)) as client,
+            open_connection(*place(served.broker_address)) as client,
         ):
             assert served.broker is not None
             context = served.broker.context

@@ -13,7 +13,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import SubscriptionData
 from rmqtool.client import ClientOptions, Message, Producer, PullConsumer
 from rmqtool.client.cluster.errors import BrokerError
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.rules.releases import RELEASES
 from rmqtool.server.serve import Served, ServeOptions
 from tests.server.test_broker import address
@@ -53,7 +53,7 @@ def test_only_what_is_selected_comes(engine: str, tmp_path: Path) -> None:
 
 def test_what_a_broker_refuses(tmp_path: Path) -> None:
     async def asked(served: Served, expression: str, kind: str = "SQL92") -> int:
-        async with connected(*address(served.broker_address)) as client:
+        async with open_connection(*address(served.broker_address)) as client:
             body = body_of(b.CheckClient("c", "g", SubscriptionData("T", expression, expression_type=kind)))
             return (await client.call(Command(C.CHECK_CLIENT_CONFIG, body=body))).code
 

@@ -7,7 +7,7 @@ from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
 

@@ -9,10 +9,10 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import TopicConfig
 from formats.variants.pop_handle import POP_CK, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.popping.popping import Popped, Request
-from rmqtool.services.popping.service import Broker, PopService
-from rmqtool.services.serving.reading import read_store
-from rmqtool.services.waiting.timing import TimerService
+from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.popping.popping import PopResult, Request
+from rmqtool.services.popping.service import PopBroker, PopService
+from rmqtool.services.timers.delivery import TimerService
 from tests.services.live import Lab
 
 NAME, CLUSTER = "lab-a", "LabCluster"
@@ -42,7 +42,7 @@ class PopLab(Lab):
     def begin(self) -> None:
         """As a process that has just opened the store."""
         self.timer = TimerService(self.store, self.warnings.append)
-        broker = Broker(
+        broker = PopBroker(
             name=NAME,
             cluster=CLUSTER,
             address="127.0.0.1:10911",
@@ -55,9 +55,9 @@ class PopLab(Lab):
             random=self.random,
         )  # fmt: skip
 
-    def again(self) -> None:
+    def again(self, *, mend: bool = False) -> None:
         """Close the store and open it, as another process would; what was not persisted is gone."""
-        super().again()
+        super().again(mend=mend)
         self.begin()
 
     def pop(self, *, most: int = 32, invisible: int = 10_000, queue_id: int = -1, **more: object) -> "Got":
@@ -93,7 +93,7 @@ class PopLab(Lab):
 class Got:
     """An answer as a client sees it."""
 
-    def __init__(self, popped: Popped, invisible: int) -> None:
+    def __init__(self, popped: PopResult, invisible: int) -> None:
         self.popped = popped
         self.records: list[Record] = []
         for data in popped.messages:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from rmqtool import Message, Store
-from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

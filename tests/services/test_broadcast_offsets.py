@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from formats.errors import BadText
 from rmqtool.rules.broadcast import QueueName, brokers, build, parse
 
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TABLES = st.dictionaries(
     st.builds(QueueName, NAMES, NAMES, st.integers(-(2**31), 2**31 - 1)), st.integers(-(2**63), 2**63 - 1), max_size=8
 )

@@ -7,7 +7,7 @@ import pytest
 
 from formats.topics import SCHEDULE
 from rmqtool.errors import CorruptFile
-from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel, Delays, number_of
+from rmqtool.services.delays.delays import DelayedMessage, DelayLevel, Delays, number_of
 from rmqtool.store.layout.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
 from tests import goldens
 from tests.conftest import Unpacked

@@ -10,8 +10,8 @@ from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import HALF, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.waiting.delivery import Delivered, Delivery, deliver_due
+from rmqtool.services.delays.delivery import Delivered, Delivery, deliver_due
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from tests.conftest import Unpacked
 from tests.services import lab as golden_lab
@@ -130,7 +130,7 @@ def test_what_is_gone_is_passed_over(tmp_path: Path) -> None:
     entries[4] = (1 << 17, *entries[4][1:])
     # no healthy store holds such entries: they come from below the log's first file, or from damage that 4.9 keeps
     store = builder.write(tmp_path)
-    from rmqtool.services.waiting.delay import Delays
+    from rmqtool.services.delays.delays import Delays
     from tests.services.build import log_of
 
     warnings: list[str] = []

@@ -13,13 +13,13 @@ from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE
 from rmqtool import Store
 from rmqtool.rules.releases import V4_9
+from rmqtool.services.delays.delivery import Delivery
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.waiting.delivery import Delivery
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import Decision
+from rmqtool.services.transactions.rules import Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -48,7 +48,7 @@ class Replay:
         self.state = BrokerState(self.store, never)
         self.delivery = Delivery(self.store, self.state, never)
         self.transactions = TransactionService(self.store, self.state, never)
-        self.back = SendBack(self.store, self.state)
+        self.back = SendBackStore(self.store, self.state)
         self.golden = {record.physical_offset: record for record in records(golden)}
         self.ended: set[int] = set()
         self.retried: dict[tuple[str, int], Place] = {}  # unique id, times: the copy that failed

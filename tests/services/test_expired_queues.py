@@ -10,7 +10,7 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.topics import StoreTopics
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -66,5 +66,5 @@ def test_where_they_begin(written: tuple[str, Path, int]) -> None:
     pull = rows("query-offset", root, "Gone", "0", "0", "--status", "-o", "ndjson")[0]
     assert (pull["minOffset"], pull["status"]) == (lowest, expected[0])
     for asked, lowest in (("4.9", 0), ("5.3", 5)):
-        words = ("query-offset", root, "Gone", "0", "0", "--status", "--engine", asked, "-o", "ndjson")
-        assert rows(*words)[0]["minOffset"] == lowest
+        command = ("query-offset", root, "Gone", "0", "0", "--status", "--engine", asked, "-o", "ndjson")
+        assert rows(*command)[0]["minOffset"] == lowest

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.services.serving.following import Following
+from rmqtool.services.open_store.following import Following
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf
 

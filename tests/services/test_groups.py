@@ -9,7 +9,7 @@ import pytest
 from formats.config.files import QueueOffset
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
-from rmqtool.services.consumers.groups import GroupLag, Groups, compare, sums
+from rmqtool.services.consumers.groups import ConsumerGroups, GroupLag, compare, sums
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests.cli.running import rmqtool
@@ -21,7 +21,7 @@ from tests.services.build import TIME, Builder, log_of, never
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_the_golden_lags(case: str, golden: Unpacked) -> None:
     """Everything was consumed; the dead letters have no consumer."""
-    rows = list(Groups(log_of(golden(case)), never).lag())
+    rows = list(ConsumerGroups(log_of(golden(case)), never).lag())
     assert {(row.diff, row.state) for row in rows} == {(0, "ok")}
     topics: dict[str, dict[str, int]] = {}
     for row in rows:
@@ -40,9 +40,9 @@ def test_the_golden_lags(case: str, golden: Unpacked) -> None:
 
 def test_the_time_of_the_last_message_consumed(golden: Unpacked) -> None:
     log = log_of(golden("broker"))
-    for row in Groups(log, never).lag():
+    for row in ConsumerGroups(log, never).lag():
         if row.consumerOffset:
-            queue = Groups(log, never).queues.one(row.topic, row.queueId)
+            queue = ConsumerGroups(log, never).queues.one(row.topic, row.queueId)
             assert queue is not None
             entry = queue.entry(row.consumerOffset - 1)
             assert entry is not None
@@ -54,7 +54,7 @@ def test_the_time_of_the_last_message_consumed(golden: Unpacked) -> None:
 
 
 def test_the_golden_groups(golden: Unpacked) -> None:
-    rows = {row.group: row for row in Groups(log_of(golden("broker")), never).infos()}
+    rows = {row.group: row for row in ConsumerGroups(log_of(golden("broker")), never).infos()}
     assert {group for group, row in rows.items() if row.topics} == set(lab.CONSUMED)
     one = rows["lab-consumer"]
     assert (one.configured, one.retryMaxTimes, one.topics, one.diff, one.deadLetters, one.retryDiff) == (
@@ -73,7 +73,7 @@ def lagging(
             builder.put("T", queue_id)
     table = topics or '{"topicConfigTable":{"T":{"readQueueNums":3,"writeQueueNums":3}}}'
     store = builder.write(tmp_path, {"consumerOffset.json": offsets, "topics.json": table})
-    return {(row.topic, row.queueId): row for row in Groups(log_of(store), warn).lag()}
+    return {(row.topic, row.queueId): row for row in ConsumerGroups(log_of(store), warn).lag()}
 
 
 def test_states(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_messages_that_are_gone(tmp_path: Path) -> None:
     second = store / "commitlog" / f"{cut:020d}"
     second.write_bytes(first.read_bytes()[cut:])
     first.unlink()
-    (row,) = Groups(log_of(store), lambda _text: None).lag()
+    (row,) = ConsumerGroups(log_of(store), lambda _text: None).lag()
     assert (row.state, row.minOffset, row.diff, row.lastTimestamp) == ("expired", 2, 4, 0)
 
 
@@ -133,7 +133,7 @@ def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> No
     table = {"Ahead@g": {"0": 40}, "Behind@g": {"0": 0}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
     log = CommitLog(StoreLayout(str(path)))
-    groups = Groups(log, lambda _line: None)
+    groups = ConsumerGroups(log, lambda _line: None)
     assert {row.topic: row.diff for row in groups.lag()} == {"Ahead": -20, "Behind": 20}
     assert [row.diff for row in sums(groups.lag(), by_topic=False)] == [20]
     assert {row.topic: row.diff for row in sums(groups.lag(), by_topic=True)} == {"Ahead": 0, "Behind": 20}

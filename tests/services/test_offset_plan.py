@@ -15,7 +15,7 @@ from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, Topics
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.groups import Groups
+from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.services.consumers.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.query_time import offset_by_time_v5
@@ -26,6 +26,7 @@ from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import ConsumeQueue
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -68,8 +69,8 @@ def test_targets(golden: Unpacked) -> None:
     for time in (0, 1_795_206_885_000, 1_795_206_886_134, 1 << 60):
         made = plan(store, reset(GROUP, orders, None, Target("time", time)))
         for move in made.moves:
-            queue = Groups(log, never).queues.one("Orders", move.queueId)
-            assert queue is not None
+            queue = ConsumerGroups(log, never).queues.one("Orders", move.queueId)
+            assert isinstance(queue, ConsumeQueue)
             assert move.newOffset == offset_by_time_v5(log, queue, time)
             times = [log.read(e.physical_offset).record.store_timestamp for e in queue.entries()]  # type: ignore[union-attr]
             assert move.newOffset == sum(t < time for t in times)
@@ -314,6 +315,7 @@ def test_a_killed_run_is_finished_and_not_repeated(
         assert (old, now) == (100, 95)
     else:
         assert now == 100
+    assert now is not None
     assert finished.applied
     assert ConsumerOffsets.parse((store / f"{FILE}.bak").read_bytes()).offset("Orders", GROUP, 0) == now + 5
 
@@ -338,7 +340,7 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
         ClientFile(str(path), None)
     file = ClientFile(str(path), "lab-a")
     assert file.offsets == {("Orders", "bc", 0): 3}
-    rows = {row.queueId: row for row in Groups(log_of(store), never, file.entries).lag()}
+    rows = {row.queueId: row for row in ConsumerGroups(log_of(store), never, file.entries).lag()}
     assert (rows[0].diff, rows[1].state) == (102, "none")
     done = offset_plan.apply(
         layout,

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rmqtool.services.waiting.trace import topics_with_key, trace
+from rmqtool.services.trace import topics_with_key, trace
 from rmqtool.store.layout.paths import StoreLayout
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

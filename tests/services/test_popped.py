@@ -12,8 +12,7 @@ from formats.errors import BadText
 from formats.topics import REVIVE_PREFIX
 from formats.variants import pop
 from rmqtool.services.lookup.retry_names import RetryNames
-from rmqtool.services.waiting.pop_events import pops_of
-from rmqtool.services.waiting.popped import InFlight, Popped
+from rmqtool.services.popping.in_flight import InFlight, MessagesInFlight, pops_of
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -108,7 +107,7 @@ def test_the_life_of_a_popped_message(golden: Unpacked) -> None:
     ]
     log = log_of(golden(CASE))
     copies = {("Popped", queue_id, offset) for queue_id in range(3) for offset in range(10)}
-    events = Counter(event.event for event in pops_of(Popped(log, TIME, never), copies, 0))
+    events = Counter(event.event for event in pops_of(MessagesInFlight(log, TIME, never), copies, 0))
     assert events == {"popped": 30, "acked": 27, "postponed": 3}
 
 
@@ -123,7 +122,7 @@ def ack(**members: Any) -> bytes:
 
 def in_flight(store: Path, warnings: list[str] | None = None, now: int = NOW) -> list[InFlight]:
     warn = never if warnings is None else warnings.append
-    return list(Popped(log_of(store), now, warn).in_flight())
+    return list(MessagesInFlight(log_of(store), now, warn).in_flight())
 
 
 def test_checkpoints_and_acks_that_wait_in_the_timer(tmp_path: Path) -> None:

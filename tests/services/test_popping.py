@@ -9,8 +9,8 @@ from formats.config.files import ConsumerOrderInfos
 from formats.message.properties import parse
 from formats.variants.pop_handle import ORDERED, Origin, retry_topic
 from rmqtool.services.popping.finishing import NotTaken
+from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.services.popping.popping import FROM_MAX, Request
-from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.live import Lab
 from tests.services.popping_lab import REVIVE, PopLab
@@ -26,7 +26,7 @@ def send(lab: Lab, *bodies: str, queue_id: int = 0, **properties: str) -> None:
 def in_flight(lab: PopLab) -> list[tuple[str, int, int, str]]:
     """What our own reading of the store says is in flight."""
     lab.persist()
-    found = Popped(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
+    found = MessagesInFlight(CommitLog(lab.store.layout), lab.now, lab.warnings.append).in_flight()
     return [(one.topic, one.queueId, one.queueOffset, one.state) for one in found]
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from rmqtool.kernels.load.library import Code
 from rmqtool.rules.releases import V4_9
-from rmqtool.services.lookup.get_message import Pulled, physical_memory, select
+from rmqtool.services.lookup.get_message import GetResult, PulledRecords, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading, read_store
+from rmqtool.services.open_store.reading import Reading, read_store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.segments import Segments
@@ -42,9 +42,14 @@ def at_once(request: pytest.FixtureRequest) -> PullAtOnce:
     return PullAtOnce(code=request.param)
 
 
+def joined(result: GetResult[memoryview]) -> PulledRecords:
+    """A pull with its records in one piece."""
+    return PulledRecords(*result[:4], len(result.messages), b"".join(result.messages))
+
+
 def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
     """Compare the pulls of all offsets; what was read at once: status and number of messages."""
-    seen = set()
+    seen: set[tuple[str, int]] = set()
     memory = physical_memory() * 40 // 100
     for queue_id in (0, 1):
         queue = reading.queue("T", queue_id)
@@ -56,8 +61,7 @@ def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
                     one_by_one = select(reading.log, queue, offset, most, reading.record, log_end=log_end)
                     found = at_once.pull(reading.log, queue, offset, most, log_end=log_end, release=None)
                     if found is not None:
-                        *said, messages = one_by_one
-                        assert found == Pulled(*said, len(messages), b"".join(messages))
+                        assert found == joined(one_by_one)
                         seen.add((found.status, found.number))
     return seen
 
@@ -106,10 +110,9 @@ def test_what_is_not_read_at_once_is_read_one_by_one(store: Store) -> None:
     assert isinstance(queue, ConsumeQueue)
     outcomes = set()
     for offset in range(-1, queue.max_offset + 2):
-        *said, messages = reading.pull("T", 0, offset, 32)
-        assert reading.pull_records("T", 0, offset, 32) == Pulled(*said, len(messages), b"".join(messages))
+        assert reading.pull_records("T", 0, offset, 32) == joined(reading.pull("T", 0, offset, 32))
         filtered = reading.pull_records("T", 0, offset, 32, lambda entry: entry.queue_offset % 3 == 0)
-        *said, messages = reading.pull("T", 0, offset, 32, lambda entry: entry.queue_offset % 3 == 0)
-        assert filtered == Pulled(*said, len(messages), b"".join(messages))
-        outcomes.add(said[0])
+        one_by_one = reading.pull("T", 0, offset, 32, lambda entry: entry.queue_offset % 3 == 0)
+        assert filtered == joined(one_by_one)
+        outcomes.add(one_by_one.status)
     assert outcomes >= {"FOUND", "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"}

@@ -7,8 +7,8 @@ import pytest
 from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.message.build import pack
 from formats.message.read import HEADS
-from rmqtool.services.serving.reading import record_in
-from tests.formats.samples import a_record
+from rmqtool.services.open_store.reading import record_in
+from tests.formats.strategies import a_record
 
 _BASE, _AT = 1 << 30, 40
 
@@ -31,8 +31,10 @@ def test_a_record_of_any_form_is_taken_whole(flags: int, version: int) -> None:
     )
 
     for size in (None, len(raw)):
-        assert record_in(_file(raw), _BASE, _AT, size) == raw
-        assert record_in(_file(raw, after=0), _BASE, _AT, size) == raw
+        for file in (_file(raw), _file(raw, after=0)):
+            found = record_in(file, _BASE, _AT, size)
+            assert found is not None
+            assert bytes(found) == raw
 
 
 @pytest.mark.parametrize("size", [0, 90, -1, 1 << 30])

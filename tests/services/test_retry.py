@@ -7,7 +7,7 @@ import pytest
 
 from formats.message.ids import parse_offset_id
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.waiting.retry import Retries
+from rmqtool.services.retries.retries import Retries
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import TIME, Builder, log_of, never

@@ -18,7 +18,6 @@ from formats.queues.rocks import (
     UNITS,
     RocksOffset,
     RocksUnit,
-    build_offset,
     build_unit,
     offset_key,
     unit_key,
@@ -27,8 +26,8 @@ from rmqtool.analytics.source.tables import Store as TableStore
 from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import read_store
+from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -36,6 +35,7 @@ from rmqtool.store.queues.batch import every_queue, open_any_queue
 from tests import goldens, rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.rocks import build_offset
 
 CASE = "rocksdb-5.3.3"
 FACTS = goldens.STORES_OF_5 / CASE / "facts"
@@ -172,7 +172,11 @@ def test_pulls_beside_the_queue(golden: Unpacked) -> None:
 
 def test_a_pull_from_a_gap(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
-    rocks.change(store / "consumequeue", lambda families: families[UNITS].pop(unit_key("Orders", 0, 7)))
+
+    def remove(families: rocks.Families) -> None:
+        del families[UNITS][unit_key("Orders", 0, 7)]
+
+    rocks.change(store / "consumequeue", remove)
     layout = StoreLayout(str(store))
     log, queue = CommitLog(layout), open_any_queue(layout, "Orders", 0)
     assert get_message(log, queue, 7, 32)[:2] == ("OFFSET_FOUND_NULL", 0)  # a broker's next file is always 0

@@ -71,7 +71,7 @@ def test_a_signal_ends_it_cleanly(number: int, tmp_path: Path) -> None:
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert err == f"told to end: what waits still is delivered by the next run (rmqtool delay list {store})\n"
+    assert err == f"stopped: what still waits is delivered by the next run (rmqtool delay list {store})\n"
     assert json.loads(out)[0]["delivered"] == 10
     assert not (store / "abort").exists()
     assert "1:10" in (store / "config" / "delayOffset.json").read_text()

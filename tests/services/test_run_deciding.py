@@ -14,8 +14,8 @@ import pytest
 from formats.message.read import Record, read
 from formats.topics import HALF
 from rmqtool import Store
-from rmqtool.cli.write.run_decide import Command
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.cli.write.run_decide import DecidingCommand
+from rmqtool.services.transactions.rules import CheckRequest, Decision
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.services.build import Builder
 from tests.services.live import SIZES
@@ -69,7 +69,7 @@ def request_of(body: bytes = b"x" * 100_000) -> CheckRequest:
 def ask(words: list[str]) -> Decision:
     reader, _writer = os.pipe()
     try:
-        command = Command(words, reader, lambda: False)
+        command = DecidingCommand(words, reader, lambda: False)
         command.begin()
         return command(request_of())
     finally:

@@ -8,11 +8,11 @@ import pytest
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool import Message, Store
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from tests.services.build import TIME, never
 from tests.services.live import SIZES
 from tests.services.run_samples import bodies, errors
@@ -28,7 +28,7 @@ def prepare(path: Path) -> None:
     """Delayed messages, retries, dead letters and half messages in flight; all of it durable."""
     with Store.create(path, broker_conf=CONF, clock=lambda: TIME) as store:
         state = BrokerState(store, never)
-        back, service = SendBack(store, state, Random(1)), TransactionService(store, state, never)
+        back, service = SendBackStore(store, state, Random(1)), TransactionService(store, state, never)
         for n in range(6):
             delayed = Message(topic="T", queue_id=n % 2, body=b"delay%d" % n, properties={"DELAY": str(1 + n % 2)})
             assert store.append(delayed).ok
@@ -59,7 +59,7 @@ def serve(path: Path) -> None:
         store.dispatch()
         failed = store.get(RETRY_PREFIX + GROUP, 0, 0).messages
         if failed and not store.get(DLQ_PREFIX + GROUP, 0, 0).messages:
-            SendBack(store, loop.state).send_back(GROUP, failed[0].physical_offset, delay_level=-1)
+            SendBackStore(store, loop.state).send_back(GROUP, failed[0].physical_offset, delay_level=-1)
             loop.state.persist()
 
 

@@ -12,9 +12,9 @@ from formats.topics import HALF, OP, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.services.lookup.configs import known_offsets
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.half_messages import CHECK_GROUP
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.half_messages import CHECK_GROUP
+from rmqtool.services.transactions.rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.layout.broker_conf import BrokerConf
 from tests.services.build import TIME, never

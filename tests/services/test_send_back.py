@@ -15,11 +15,11 @@ from formats.message.properties import parse
 from formats.topics import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.rules.sending import Rejected
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.delivery import Delivery
-from rmqtool.services.waiting.requeue import REQUEUED_FROM, Requeued, requeue
-from rmqtool.services.waiting.retry import Retries
+from rmqtool.services.delays.delivery import Delivery
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.retries.requeue import REQUEUED_FROM, Requeued, requeue
+from rmqtool.services.retries.retries import Retries
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.store.log.commit_log import CommitLog
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked
@@ -37,7 +37,7 @@ class Back(Lab):
 
     def __init__(self, root: Path, **settings: str) -> None:
         super().__init__(root, **settings)
-        self.back = SendBack(self.store, self.state, Random(1))
+        self.back = SendBackStore(self.store, self.state, Random(1))
 
     def deliver(self, millis: int) -> int:
         self.now += millis
@@ -97,7 +97,7 @@ def test_sent_to_the_retry_topic(
 ) -> None:
     """As real brokers do it: see tests/interop/test_sending.py."""
     lab = Lab(tmp_path, engine=engine)
-    back = SendBack(lab.store, lab.state)
+    back = SendBackStore(lab.store, lab.state)
     named = {"RETRY_TOPIC": "T", "RECONSUME_TIME": str(times), **({"DELAY": str(level)} if level else {})}
     sent = Message(topic=RETRY, tags="t", properties=named, reconsume_times=times)
     result = back.send_to_retry(sent, most, locked=locked)
@@ -120,7 +120,7 @@ def test_sent_to_the_retry_topic(
 def test_nobody_retries_without_a_group(tmp_path: Path) -> None:
     lab = Lab(tmp_path, autoCreateSubscriptionGroup="false")
     with pytest.raises(Rejected) as refused:
-        SendBack(lab.store, lab.state).send_to_retry(Message(topic=RETRY))
+        SendBackStore(lab.store, lab.state).send_to_retry(Message(topic=RETRY))
     assert refused.value.code == 26
 
 
@@ -136,7 +136,7 @@ def test_levels_and_limits(
     table = {"subscriptionGroupTable": {GROUP: {"groupName": GROUP, "retryMaxTimes": group_most, "retryQueueNums": 3}}}
     (lab.path / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
     lab.again()
-    back = SendBack(lab.store, lab.state, Random(3))
+    back = SendBackStore(lab.store, lab.state, Random(3))
     put = lab.store.append(Message(topic="T", body=b"x", reconsume_times=times))
     result = back.send_back(GROUP, put.physical_offset, delay_level=level, max_reconsume_times=most)
     assert result is not None
@@ -158,7 +158,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     read_only = {"%RETRY%ro": {"topicName": "%RETRY%ro", "perm": 4}, "%DLQ%G": {"topicName": "%DLQ%G", "perm": 4}}
     (lab.path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": read_only}))
     lab.again()
-    back = SendBack(lab.store, lab.state)
+    back = SendBackStore(lab.store, lab.state)
     end = lab.store.live.end
     assert back.send_back("silent", at) is None
     for group, offset, level, code, text in (

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
-from formats.message.properties import parse
 from formats.model.topics import TopicConfig
-from rmqtool.rules import batches as send_batch
 from rmqtool.rules import sending as send_rules
 from rmqtool.rules.broadcast import QueueName
-from rmqtool.rules.ids import UniqueIds, month_of, nearly_time
-from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.rules.ids import UniqueIds, month_of
+from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, unavailable
 from rmqtool.rules.releases import V4_9, V5_3
-from rmqtool.rules.sending import OutMessage, Rejected, check_at_broker, check_at_store, check_message
+from rmqtool.rules.sending import Rejected, batch_properties, check_at_broker, check_batch, check_message
 
 HALF_MINUTE = 30_000
 
@@ -44,7 +42,7 @@ def code_of(rule: object, *arguments: object, **named: object) -> int | None:
      ("Orders", bytes(4 << 20), None), ("Orders", bytes((4 << 20) + 1), 13)],
 )  # fmt: skip
 def test_messages(topic: str, body: bytes | None, code: int | None) -> None:
-    assert code_of(check_message, OutMessage(topic=topic, body=body)) == code
+    assert code_of(check_message, topic, body) == code
 
 
 CONFIG = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=2)
@@ -64,12 +62,6 @@ def test_at_the_broker(topic: str, queue_id: int, config: TopicConfig | None, pe
 def test_a_code_of_its_own_in_5_3() -> None:
     for topic, queue_id, code in (("a b", 0, 29), ("T", 4, 29), ("T", 3, None), ("OFFSET_MOVED_EVENT", 0, 16)):
         assert code_of(check_at_broker, topic, queue_id, CONFIG, release=V5_3) == code
-
-
-def test_at_the_store() -> None:
-    assert code_of(check_at_store, b"T" * 127, b"p" * 32767, bytes(4 << 20)) is None
-    for arguments in ((b"T" * 128, b"", b""), (b"T", b"p" * 32768, b""), (b"T", b"", bytes((4 << 20) + 1))):
-        assert code_of(check_at_store, *arguments) == 13
 
 
 def test_topics_made_on_the_way() -> None:
@@ -109,70 +101,21 @@ def test_the_flag_of_the_reference() -> None:
 
 # -- batches ----------------------------------------------------------------------------------------------------------
 
-PROPERTIES = st.dictionaries(
-    st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=5),
-    st.text(st.characters(codec="utf-8", exclude_characters="\x02"), min_size=1, max_size=5),
-    max_size=4,
-)
-OUT = st.builds(
-    OutMessage,
-    topic=st.just("T"),
-    body=st.binary(min_size=1, max_size=60),
-    flag=st.integers(-(2**31), 2**31 - 1),
-    properties=PROPERTIES,
-)
 
-
-def test_the_batch_of_the_reference() -> None:
-    properties = {"KEYS": "k1 k2", "UNIQ_KEY": "X", "WAIT": "true", "TAGS": "TagA"}
-    message = OutMessage(topic="T", body=b"hello", flag=7, properties=properties)
-    assert send_batch.encode([message]).hex() == (
-        "000000440000000000000000000000070000000568656c6c6f00294b455953016b31206b3202"
-        "554e49515f4b455901580257414954017472756502544147530154616741"
-    )
-    assert send_batch.encoded_size(message) == 0x44
-    assert send_batch.batch_properties([message]) == {"WAIT": "true"}
-    assert send_batch.batch_properties([message], "B") == {"WAIT": "true", "UNIQ_KEY": "B"}
-
-
-@given(st.lists(OUT, max_size=12), st.integers(60, 400))
-def test_batches_are_split_in_order_and_fit(messages: list[OutMessage], limit: int) -> None:
-    if any(send_batch.encoded_size(message) > limit for message in messages):
-        with pytest.raises(Rejected):
-            list(send_batch.split(messages, limit))
-        return
-    batches = list(send_batch.split(messages, limit))
-    assert [message for batch in batches for message in batch] == messages
-    for number, batch in enumerate(batches):
-        body = send_batch.encode(batch)
-        assert len(body) == sum(map(send_batch.encoded_size, batch)) <= limit
-        assert list(send_batch.decode("T", body)) == batch
-        if number:  # the one before had no room for the first of this one
-            assert len(send_batch.encode(batches[number - 1])) + send_batch.encoded_size(batch[0]) > limit
+def test_properties_of_a_batch() -> None:
+    assert batch_properties({"WAIT": "true", "TAGS": "A"}) == {"WAIT": "true"}
+    assert batch_properties({}, "B") == {"WAIT": "true", "UNIQ_KEY": "B"}
+    assert batch_properties({"WAIT": "false"}) == {"WAIT": "false"}
 
 
 def test_what_may_not_go_together() -> None:
-    plain = OutMessage(topic="T", body=b"x")
-    for other in (
-        OutMessage(topic="U", body=b"x"),
-        OutMessage(topic="T", body=b"x", properties={"WAIT": "false"}),
-        OutMessage(topic="T", body=b"x", properties={"DELAY": "1"}),
-        OutMessage(topic="T", body=b"x", properties={"DELAY": "soon"}),
-    ):
+    plain: tuple[str, dict[str, str]] = ("T", {})
+    for other in (("U", {}), ("T", {"WAIT": "false"}), ("T", {"DELAY": "1"}), ("T", {"DELAY": "soon"})):
         with pytest.raises(Rejected):
-            send_batch.check_batch([plain, other])
+            check_batch([plain, other])
     with pytest.raises(Rejected):
-        send_batch.check_batch([])
-    send_batch.check_batch([plain, OutMessage(topic="T", body=b"y", properties={"WAIT": "true", "DELAY": "0"})])
-
-
-@pytest.mark.parametrize(
-    ("own", "stored"), [(b"", b"W\x01t"), (b"a\x01b", b"a\x01b\x02W\x01t"), (b"a\x01b\x02", b"a\x01b\x02W\x01t")]
-)
-def test_stored_properties_of_a_batch(own: bytes, stored: bytes) -> None:
-    assert send_batch.stored_properties(own, b"W\x01t") == stored
-    assert send_batch.stored_properties(own, b"") == own
-    assert parse(stored)["W"] == "t"
+        check_batch([])
+    check_batch([plain, ("T", {"WAIT": "true", "DELAY": "0"})])
 
 
 # -- ids --------------------------------------------------------------------------------------------------------------
@@ -195,10 +138,6 @@ def test_ids_read_back(now: int, zone: timezone, size: int) -> None:
     assert len(made) == 2 * (size + 12)
     parts = parse_unique_id(made, now)
     assert (parts.process_id, parts.loader_hash, parts.timestamp) == (99, 7, now)
-    assert nearly_time(made, now + 1, zone) == now
-    _start, following = month_of(now, zone)
-    if following - now < 86_400_000:
-        assert nearly_time(made, following + 1, zone) == now
 
 
 def test_ids_over_the_end_of_a_month() -> None:
@@ -278,10 +217,3 @@ def test_how_long_a_broker_is_left_out() -> None:
         faults.update("a", 3, isolation=False)
         assert faults.available("a")
     assert Faults(lambda: 0, QueueIndex(0), V5_3).pick() is None
-
-
-def test_sharding_keys() -> None:
-    queues = [QueueName("T", "a", n) for n in range(4)]
-    assert select_by_hash(queues, "order").queue_id == 2
-    assert select_by_hash(queues, "user-42").queue_id == 147_182_656 % 4
-    assert select_by_hash(queues[:3], "polygenelubricants").queue_id == 2**31 % 3

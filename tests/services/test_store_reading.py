@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool import Damage, Message, Store, StoredMessage, consumer_groups, consumer_lag
 from rmqtool.errors import CorruptFile
-from rmqtool.services.consumers.groups import Groups
+from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
@@ -169,7 +169,7 @@ def test_a_body_that_does_not_inflate_names_its_file(tmp_path: Path) -> None:
 
 def test_groups_and_lag_are_those_of_the_command_line(golden: Unpacked) -> None:
     path = golden("broker")
-    expected = Groups(CommitLog(StoreLayout(str(path))), lambda _line: None)
+    expected = ConsumerGroups(CommitLog(StoreLayout(str(path))), lambda _line: None)
     store = Store(path)
     assert consumer_lag(store) == list(expected.lag())
     assert consumer_groups(store) == list(expected.infos())

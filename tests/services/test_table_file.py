@@ -13,10 +13,9 @@ from formats.model.groups import SubscriptionGroup
 from formats.model.topics import DataVersion, TopicConfig
 from formats.primitives import java_hash
 from rmqtool.rules.releases import RELEASES, V5_3
-from rmqtool.services.offsets.files import placed
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.opened.table_file import TableFile
+from rmqtool.services.offsets.files import place_keys
+from rmqtool.services.open_store.broker_state import BrokerState, TableFile
+from rmqtool.services.open_store.store import Store
 
 NAMES = ["a", "Ä", '"topicConfigTable":{}', "x\n\ty", "%RETRY%g", *(f"topic-{number}" for number in range(300))]
 
@@ -35,7 +34,7 @@ def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[s
                 attributes: Any = {"message.type": "FIFO"} if random.random() < 0.3 else None
                 table[name] = TopicConfig(topic_name=name, perm=random.choice([2, 4, 6]), attributes=attributes)
         whole = Topics(data_version=DataVersion(counter=turn), topics=dict(table))
-        ordered = placed(whole.topics, before, java_hash, 2048)
+        ordered = place_keys(whole.topics, before, java_hash, 2048)
         assert file.build(whole) == replace(whole, topics=ordered).build(RELEASES[engine].version)
         before = ordered
 
@@ -44,7 +43,7 @@ def test_groups_are_written_so_too() -> None:
     groups = SubscriptionGroups(groups={f"g{n}": SubscriptionGroup(group_name=f"g{n}") for n in range(50)})
     file = TableFile[SubscriptionGroups]((), "groups", "subscriptionGroupTable", V5_3)
     for _ in range(2):
-        assert file.build(groups) == replace(groups, groups=placed(groups.groups, {}, java_hash, 2048)).build(
+        assert file.build(groups) == replace(groups, groups=place_keys(groups.groups, {}, java_hash, 2048)).build(
             V5_3.version
         )
 

@@ -12,9 +12,9 @@ import pytest
 from formats.variants import timer
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
-from rmqtool.services.waiting.delay import DelayedMessage
-from rmqtool.services.waiting.plain_timers import PlainTimers
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.delays.delays import DelayedMessage
+from rmqtool.services.timers.plain import PlainTimers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
@@ -218,7 +218,7 @@ def of_all_kinds() -> timers.Timers:
         {"TIMER_OUT_MS": "+1700000000000"}, {"TIMER_OUT_MS": ""}, {"TIMER_OUT_MSX": "1"}, {"TAGS": "TIMER_OUT_MS"},
     ]  # fmt: skip
     for number, properties in enumerate(odd * 3):
-        made.put(100 + number % 7, **properties)
+        made.put(100 + number % 7, **properties)  # type: ignore[arg-type]
     made.put(300_000, KEYS="rolled")
     made.put(101, TIMER_DEL_UNIQKEY="Orders+KEY")
     return made

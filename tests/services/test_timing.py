@@ -13,7 +13,7 @@ from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -386,7 +386,7 @@ def test_a_recall_finds_what_was_moved(tmp_path: Path) -> None:
 
     def recall(name: str) -> None:
         mark = {"TIMER_DEL_UNIQKEY": f"T+{name}", "TIMER_DELIVER_MS": str(TIME + 20_000)}
-        lab.send(f"mark of {name}", **mark)
+        lab.send(f"mark of {name}", **mark)  # type: ignore[arg-type]
 
     recall("early")
     loop.run(lab.wait, until=TIME + 3000)

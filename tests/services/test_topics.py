@@ -50,7 +50,7 @@ def test_the_golden_details(golden: Unpacked) -> None:
 
 def test_unused(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
-    assert list(StoreTopics(log_of(store), never).unused()) == []
+    assert list(StoreTopics(log_of(store), never).find_unused()) == []
     shutil.rmtree(store / "consumequeue" / "Batched")
     offsets = (store / "config" / "consumerOffset.json").read_text()
     (store / "config" / "consumerOffset.json").write_text(offsets.replace("Sequenced@", "Other@"))
@@ -58,7 +58,7 @@ def test_unused(golden_copy: Unpacked) -> None:
     (store / "config" / "topics.json").write_text(topics.replace('"Payments":{', '"Paid":{'))
     groups = (store / "config" / "subscriptionGroup.json").read_text()
     (store / "config" / "subscriptionGroup.json").write_text(groups.replace('"lab-orderly":{', '"lab-other":{'))
-    found = {row.topic: row.reason for row in StoreTopics(log_of(store), never).unused()}
+    found = {row.topic: row.reason for row in StoreTopics(log_of(store), never).find_unused()}
     assert {topic: reason.split()[0] for topic, reason in found.items()} == {
         "Batched": "no",  # messages
         "Paid": "no",  # messages

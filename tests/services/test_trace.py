@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.waiting.trace import Trace, trace
+from rmqtool.services.trace import Trace, trace
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.services import lab

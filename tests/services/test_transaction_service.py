@@ -12,9 +12,9 @@ from rmqtool import Message
 from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, Transactions
+from rmqtool.services.transactions.rules import Checked, CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
@@ -405,7 +405,12 @@ def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     half = desk.prepare("a")
     put = desk.service._put
-    desk.service._put = lambda message: put(message) if message.topic != OP else never(OP)  # type: ignore[assignment]
+
+    def put_but_op(message: Message) -> PutResult:
+        assert message.topic != OP
+        return put(message)
+
+    desk.service._put = put_but_op  # type: ignore[method-assign]
     with pytest.raises(AssertionError):
         desk.end(half, Decision.COMMIT)
     desk.killed()

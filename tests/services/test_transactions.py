@@ -9,7 +9,7 @@ import pytest
 
 from formats.message.ids import offset_id
 from formats.topics import GIVEN_UP, HALF, OP
-from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import HOST, TIME, Builder, log_of, never

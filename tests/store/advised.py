@@ -10,8 +10,8 @@ from typing import Any
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.errors import Refused, RmqError
-from rmqtool.services.waiting.popped import Popped
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.popping.in_flight import MessagesInFlight
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import Finding, check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
@@ -114,7 +114,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
         for compacted in compaction_queues_of(layout):
             found.compacted.update(identity(one.record) for one in compacted.read())
     with suppress(RmqError):
-        for held in Popped(log, NOW, lambda _words: None).in_flight():
+        for held in MessagesInFlight(log, NOW, lambda _words: None).in_flight():
             if held.msgId is not None and held.visibleTimestamp > last:
                 found.popped.add((held.group, held.originTopic or held.topic, held.msgId))
     return found

@@ -10,14 +10,14 @@ from formats.message.build import pack
 from formats.message.read import Record
 from rmqtool.kernels.load.library import Code
 from rmqtool.store.dispatch import bulk as bulk_dispatch
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 
 LEVELS = [1000, 5000, 10000]
 MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 
 
-def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
+def drained(batches: Generator[RecordBatch, None, Any]) -> tuple[list[RecordBatch], Any]:
     """All batches, and what the generator returns."""
     found = []
     while True:
@@ -27,7 +27,7 @@ def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
             return found, stop.value
 
 
-def rows_of(batches: list[Batch]) -> list[tuple[Any, ...]]:
+def rows_of(batches: list[RecordBatch]) -> list[tuple[Any, ...]]:
     """One tuple for each record of all batches, as nobody cares where batches are cut."""
     rows = []
     for batch in batches:
@@ -68,11 +68,11 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
         assert rows_of(found) == rows_of(expected), code
         assert found_end == end
         for batch in found:
-            same_puts(batch, Batch(*batch[:-1]))
+            same_puts(batch, RecordBatch(*batch[:-1]))
     return sum(map(len, expected))
 
 
-def same_puts(batch: Batch, plain: Batch) -> None:
+def same_puts(batch: RecordBatch, plain: RecordBatch) -> None:
     """What goes into each queue, and in which order, is the same whoever tells queues apart."""
     assert [rows.tolist() for rows in batch.by_queue()] == [rows.tolist() for rows in plain.by_queue()]
     for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):

@@ -31,7 +31,7 @@ def compiled_way() -> Iterator[Counter[str]]:
         patch.setattr(queue_builder, "_GATHERED", 100)
         patch.setattr(sparse, "_FIRST", 40)
         patch.setattr(dispatcher, "_MOST_HELD", 2000)
-        patch.setattr(bulk_dispatch._Reader, "_found", _counted(bulk_dispatch._Reader._found, gone, "block"))
+        patch.setattr(bulk_dispatch._Reader, "_find", _counted(bulk_dispatch._Reader._find, gone, "block"))
         patch.setattr(index_builder.IndexFile, "put_bulk", _counted(index_builder.IndexFile.put_bulk, gone, "keys"))
         yield gone
 

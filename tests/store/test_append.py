@@ -338,3 +338,18 @@ def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, m
         with pytest.raises(Refused, match="left on its file system"):
             store.append(Message(topic="t"))
     assert tree(path) == before
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_the_limit_of_bodies_is_for_new_messages(count: int, tmp_path: Path) -> None:
+    """What is in a store already is delivered, whatever the broker takes now."""
+    with new(tmp_path / "store") as store:
+        store.append(Message(topic="a", body=bytes(2_000)))
+    with Store(tmp_path / "store", write=True, broker_conf=SIZES | {"maxMessageSize": "1000"}) as store:
+        bodies = [bytes(1_000)] * (count - 1) + [bytes(1_001)]
+        results = store.append_many([Message(topic="a", body=body) for body in bodies])
+        assert [result.ok for result in results] == [True] * (count - 1) + [False]
+        assert results[-1].status == PutStatus.MESSAGE_ILLEGAL
+        assert results[-1].reason == "body of 1001 bytes, the broker takes 1000"
+        assert store.append(Message(topic="a", body=bytes(2_000), was_stored=True)).ok
+    assert list(check_store(layout_of(tmp_path / "store"))) == []

@@ -17,7 +17,7 @@ from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch import reading
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import scan
@@ -240,7 +240,7 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
-            assert reading.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
+            assert reading.check_records(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
             results.append((rows_of(one), end, rows_of(two), reached))
         assert results[0] == results[1]
 
@@ -254,10 +254,10 @@ def test_a_large_unwritten_file_is_not_large() -> None:
 
 
 def test_very_many_queues_are_told_apart_all_the_same() -> None:
-    def batch_of(ids: list[int]) -> Batch:
+    def batch_of(ids: list[int]) -> RecordBatch:
         raw = positioned([a_record(queue_id=number, queue_offset=number) for number in ids])
         (batch,), _end = drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
-        same_puts(batch, Batch(*batch[:-1]))
+        same_puts(batch, RecordBatch(*batch[:-1]))
         return batch
 
     few, many = batch_of([3, -5, 3, 65_530]), batch_of([3, -5, 3, 65_531])
@@ -280,7 +280,7 @@ def test_rows_are_told_apart_by_queue() -> None:
             groups.setdefault((int(batch.topic[row]), int(batch.queue_id[row])), []).append(row)
         assert [rows.tolist() for rows in batch.by_queue()] == [groups[key] for key in sorted(groups)]
     assert (
-        Batch(
+        RecordBatch(
             *[np.zeros(0, np.int64)] * 6,
             np.zeros(0, bool),
             np.zeros(0, np.int64),
@@ -327,10 +327,10 @@ def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:
     raw = b"".join(pack(a_record(physical_offset=i)) for i in range(5000))
     (tmp_path / f"{0:020d}").write_bytes(raw + bytes(10_000))
     (file,) = Segments.of([str(tmp_path)])
-    rows, end = drained(scan.scan_file(file))  # type: ignore[arg-type]
+    rows, end = drained(scan.scan(file.view(), 0, file.size))  # type: ignore[arg-type]
     assert isinstance(end, End)
     assert (end.ending, end.at) == (Ending.UNWRITTEN, len(raw))
-    assert sum(part.records for part in rows) == 5000
+    assert sum(part.rows.records for part in rows) == 5000
 
 
 def test_without_compiled_code_files_are_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from formats.message.read import Record, read
 from rmqtool.kernels.scan import Walker
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.dispatch import reading
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.log import scan
 from tests import goldens
@@ -110,7 +110,7 @@ def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch
     rows, rooms = [], []
     for batch in bulk_dispatch.batches(view, 0, len(view), plain):
         rows += rows_of([batch])
-        same_puts(batch, Batch(*batch[:-1]))
+        same_puts(batch, RecordBatch(*batch[:-1]))
         rooms.append(batch.room)
         batch.release()
     assert rows == rows_of(expected)
@@ -167,10 +167,8 @@ def test_what_a_kernel_does_not_take_the_plain_reader_takes(monkeypatch: pytest.
     """As a record that was being written while it was looked at; here each one behind the third."""
     raw = positioned([a_record(properties=b"KEYS\x01k")] * 9)
     behind = 3 * (len(raw) // 9)
-    bounded = Walker.bounded
-    monkeypatch.setattr(
-        Walker, "bounded", lambda self, at, limit, stop=None: min(bounded(self, at, limit, stop), behind)
-    )
+    bounded = Walker.bound
+    monkeypatch.setattr(Walker, "bound", lambda self, at, limit, stop=None: min(bounded(self, at, limit, stop), behind))
     assert agree(raw) == 9
     rows, end = drained(scan.scan(memoryview(raw), 0, len(raw)))
     assert sum(part.rows.records for part in rows) == 9

@@ -1,11 +1,15 @@
 """The whole-store check: silent on what is healthy, exact on what is not, and never writing."""
 
+from pathlib import Path
+
 import pytest
 
+from rmqtool import Message, Store
 from rmqtool.services.lookup.info import store_info
-from rmqtool.store.check import is_problem
+from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.check.log import log
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log import commit_log
 from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.conftest import Unpacked
@@ -135,3 +139,20 @@ def test_no_command_is_advised_that_refuses_a_store_of_5_3(
     findings = found_in(golden(case))
     assert {f.code for f in findings if is_problem(f)} == {"abort-present"}
     assert [step.command for f in findings for step in f.steps if step.command] == advised
+
+
+def test_what_was_never_written_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's file of 1 GiB with one message is a hole but for its first page."""
+    with Store.create(tmp_path / "store") as store:
+        store.append(Message(topic="T", body=b"x"))
+    searched: list[int] = []
+    search = commit_log.next_record
+
+    def watched(view: memoryview, base: int, at: int, stop: int) -> int:
+        searched.append(stop - at)
+        return search(view, base, at, stop)
+
+    monkeypatch.setattr(commit_log, "next_record", watched)
+    monkeypatch.setattr(log, "next_record", watched)
+    assert list(check_store(StoreLayout(str(tmp_path / "store")))) == []
+    assert sum(searched) < 1 << 20

@@ -159,7 +159,7 @@ def old_file_put_back(store: Path) -> list[Told]:
         (store / kind / f"{55_660:020d}").write_bytes(bytes(size))
     unit = next(queue_of(store).entries())
     raw = (store / FIRST_LOG).read_bytes()[: unit.size]
-    write(store / LOGS / f"{55_660:020d}", 0, compaction.moved(raw, 55_660))
+    write(store / LOGS / f"{55_660:020d}", 0, compaction.move_record(raw, 55_660))
     write(store / QUEUES / f"{55_660:020d}", 0, build([unit._replace(physical_offset=55_660)]))
     return [("compaction-order", f"{QUEUES}/{55_660:020d}", 0, 1), ("compaction-checkpoint-ahead", POSITIONS, None, 1)]
 
@@ -359,7 +359,7 @@ def test_a_key_whose_newest_message_has_no_body_is_deleted(golden_copy: Unpacked
     gone = last.record._replace(body=b"", body_length=0, body_crc=0, queue_offset=96, total_size=0)
     raw = pack(gone._replace(total_size=len(pack(gone))))
     position = last.physical_offset + last.record.total_size
-    write(store / LAST_LOG, position - BASES[2], compaction.moved(raw, position))
+    write(store / LAST_LOG, position - BASES[2], compaction.move_record(raw, position))
     unit = BatchEntry(position, len(raw), 0, gone.store_timestamp, 96, 1)
     write(store / LAST, 6 * SIZE, build([unit]))
     assert [m.record.queue_offset for m in queue_of(store).latest().values()] == sorted(KEPT - {95})

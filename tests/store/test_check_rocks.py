@@ -16,7 +16,6 @@ from formats.queues.rocks import (
     OFFSETS,
     UNITS,
     RocksOffset,
-    build_offset,
     build_unit,
     offset_key,
     parse_unit,
@@ -29,7 +28,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
-from tests.rocks import Families
+from tests.rocks import Families, build_offset
 from tests.store.helpers import conf_of, tree
 
 CASE = "rocksdb-5.3.3"

@@ -10,7 +10,7 @@ from formats.variants import timer
 from rmqtool import Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -19,7 +19,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan, recover, truncate
 from tests.services.build import log_of, never
 from tests.store.helpers import tree
-from tests.timers import NOW
+from tests.timers import NOW, slot_for
 from tests.timers import Timers as Lab
 
 CONF = {"mappedFileSizeCommitLog": str(1 << 20), "messageIndexEnable": "false"}
@@ -95,8 +95,8 @@ def test_slots_that_lose_all_lead_nowhere(tmp_path: Path) -> None:
     truncate(layout_of(store), second)
     assert waiting(store) == [first]
     wheel = TimerFiles(layout_of(store)).wheel_bytes
-    assert timer.slot_for(wheel, NOW + 11_000) is None
-    assert timer.slot_for(wheel, NOW + 10_000) == timer.Slot(NOW // 1000 + 10, 0, 0, 1)
+    assert slot_for(wheel, NOW + 11_000) is None
+    assert slot_for(wheel, NOW + 10_000) == timer.Slot(NOW // 1000 + 10, 0, 0, 1)
 
 
 def test_a_store_without_such_units_is_left_alone(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_slot_falls_back_to_its_last_unit_before_the_damage(tmp_path: Path) ->
     assert sum(action.startswith("remove timerlog/") for action in report.actions) == 0
     wheel = TimerFiles(layout_of(store)).wheel_bytes
     # of the slot in 11 s: messages 1, 8, 15, 22, 29 and 36
-    assert timer.slot_for(wheel, NOW + 11_000) == timer.Slot(NOW // 1000 + 11, 52, 29 // 5 * 280 + 29 % 5 * 52, 5)
+    assert slot_for(wheel, NOW + 11_000) == timer.Slot(NOW // 1000 + 11, 52, 29 // 5 * 280 + 29 % 5 * 52, 5)
     assert waiting(store) == offsets
     assert plan(layout_of(store)).clean
 

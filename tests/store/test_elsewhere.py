@@ -9,10 +9,10 @@ import pytest
 from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.source.plan import request_of
-from rmqtool.analytics.source.read import planned
+from rmqtool.analytics.source.read import plan_pieces
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
 from rmqtool.errors import CorruptFile
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.roles import DLEDGER, MULTI_PATH, TIERED, Node
@@ -146,8 +146,8 @@ def test_a_dump_of_python_warns_or_raises(member: Node, tiered: Node, tmp_path: 
 def test_the_data_source_raises_for_a_dledger_log(member: Node) -> None:
     request = request_of({"path": str(member.store)})
     with pytest.raises(CorruptFile, match=NOT_READ):
-        planned(request, request.wanted)
-    assert planned(request_of({"path": str(member.store), "table": "queues"}), request.wanted)[0]
+        plan_pieces(request, request.wanted)
+    assert plan_pieces(request_of({"path": str(member.store), "table": "queues"}), request.wanted)[0]
 
 
 def test_the_data_source_warns_of_the_tier(tiered: Node) -> None:

@@ -144,7 +144,7 @@ def test_a_compaction_log_that_cannot_be_read(
     golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = golden_copy("broker-5.3.3")
-    monkeypatch.setattr(compacted, "_copied", lambda file, _folder: [f"{file.path}: Input/output error"])
+    monkeypatch.setattr(compacted, "_copy", lambda file, _folder: [f"{file.path}: Input/output error"])
     assert f"{store}/compaction: cannot be read" in refused(store, tmp_path / "new").err
 
 

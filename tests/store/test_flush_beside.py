@@ -15,7 +15,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.disk.files import File
 from rmqtool.store.disk.lock import Disturbed
-from rmqtool.store.dispatch.batch import Batch
+from rmqtool.store.dispatch.batch import RecordBatch
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from tests.store.helpers import content
 
@@ -184,7 +184,9 @@ def test_no_checkpoint_is_written_once_a_broker_loads_the_store(
             patch.setattr(LiveStore, "_look", disturbed)
             with pytest.raises(Disturbed, match="every message that was is in the log") as first:
                 store.flush()
-        assert store.live.disturbed(Disturbed("seen by another part")) is first.value  # each part ends with the advice
+        assert (
+            store.live.stop_disturbed(Disturbed("seen by another part")) is first.value
+        )  # each part ends with the advice
     assert told(tmp_path / "s") == 0
 
 
@@ -202,7 +204,7 @@ def test_with_sync_flush_nothing_is_left_to_another_thread(tmp_path: Path, monke
 def test_who_flushes_beside_does_not_wait_for_the_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, real = threading.Event(), Dispatcher.put
 
-    def put(self: Dispatcher, batch: Batch) -> None:
+    def put(self: Dispatcher, batch: RecordBatch) -> None:
         assert go_on.wait(30)
         real(self, batch)
 
@@ -220,7 +222,7 @@ def test_who_flushes_beside_does_not_wait_for_the_dispatch(tmp_path: Path, monke
 
 
 def test_a_dispatch_that_fails_beside_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def put(_self: Dispatcher, _batch: Batch) -> None:
+    def put(_self: Dispatcher, _batch: RecordBatch) -> None:
         raise UnreadableStore("a queue: No space left on device")
 
     with Store.create(tmp_path / "s", broker_conf=SIZES) as store:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import NoRoom, RmqError
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import read_store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.append.space import WritePlaces
 from tests.amounts import some

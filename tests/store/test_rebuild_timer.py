@@ -7,8 +7,8 @@ import pytest
 from formats import checkpoint
 from formats.variants import timer
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.waiting.delay import DelayedMessage
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.delays.delays import DelayedMessage
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
@@ -19,7 +19,7 @@ from tests.conftest import Unpacked
 from tests.services.build import log_of
 from tests.store.helpers import tree
 from tests.store.test_check_timer import timer_findings
-from tests.timers import NOW
+from tests.timers import NOW, slot_for
 
 
 def rebuilt(store: Path, **about: bool) -> RebuildReport:
@@ -81,7 +81,7 @@ def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
     for second in (1, 5, 1, 250_000, 9, 1, 180_000, 1):
         lab.put(second)
     lab.put(9, UNIQ_KEY="A")
-    lab.put(9, TIMER_DEL_UNIQKEY="A")
+    lab.put(9, TIMER_DEL_UNIQKEY="Orders+A")
     lab.put(-3)
     store = lab.write(tmp_path)
     before = pending(store)
@@ -91,6 +91,17 @@ def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
     assert pending(store) == before
     assert len(list((store / "timerlog").iterdir())) == 3
     assert timer_findings(store) == []
+
+
+def test_what_a_broker_of_5_5_recalled_is_left_out(tmp_path: Path) -> None:
+    """Its marks name the unique key alone, which no older broker heeds."""
+    lab = timers.Timers()
+    kept = lab.put(9, UNIQ_KEY="A")
+    lab.put(10, UNIQ_KEY="B")
+    lab.put(10, UNIQ_KEY="B", TIMER_DEL_UNIQKEY="B")
+    store = lab.write(tmp_path)
+    assert rebuilt(store).queueEntries == 1
+    assert [row.physicalOffset for row in pending(store)] == [kept]
 
 
 def test_a_message_that_was_moved_on_waits_once(tmp_path: Path) -> None:
@@ -120,7 +131,7 @@ def test_what_was_overdue_before_it_was_taken_waits(tmp_path: Path) -> None:
     store = lab.write(tmp_path)
     rebuilt(store)
     assert [row.physicalOffset for row in pending(store)] == [late]
-    assert timer.slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
+    assert slot_for(TimerFiles(StoreLayout(str(store))).wheel_bytes, NOW) is not None
 
 
 @pytest.mark.parametrize("way", ["rebuild", "recover"])
@@ -140,8 +151,8 @@ def test_no_slot_lies_before_the_last_message_of_the_log(way: str, tmp_path: Pat
         assert recover(StoreLayout(str(store))).applied
     assert [row.physicalOffset for row in pending(store)] == offsets
     wheel = TimerFiles(StoreLayout(str(store))).wheel_bytes
-    assert timer.slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
-    assert timer.slot_for(wheel, NOW + 600_000) is not None
+    assert slot_for(wheel, NOW + 60_000) == timer.Slot(NOW // 1000 + 60, 0, 52, 2)
+    assert slot_for(wheel, NOW + 600_000) is not None
 
 
 def test_without_a_checkpoint_a_broker_reads_the_queue_from_its_beginning(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from formats.queues.rocks import CHECKPOINT_KEY, MAX, MIN, OFFSETS, RocksOffset, build_offset, offset_key
+from formats.queues.rocks import CHECKPOINT_KEY, MAX, MIN, OFFSETS, RocksOffset, offset_key
 from tests import rocks
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
-from tests.rocks import Families
+from tests.rocks import Families, build_offset
 from tests.store.helpers import tree
 
 CASE = "rocksdb-5.3.3"

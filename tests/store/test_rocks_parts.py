@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from formats.config.files import DelayOffsets
-from rmqtool.services.waiting.timers import Timers
+from rmqtool.services.timers.timers import Timers
 from rmqtool.store.check import check_store
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout

@@ -19,7 +19,6 @@ from formats.queues.rocks import (
     OFFSETS,
     RocksOffset,
     RocksUnit,
-    build_offset,
     build_unit,
     offset_key,
     unit_key,
@@ -78,9 +77,14 @@ def test_times_of_units_are_those_of_messages(golden: Unpacked) -> None:
         assert unit.store_timestamp == row["message"]["storeTimestamp"]
 
 
-def test_a_crash_leaves_what_was_not_flushed_to_be_built_again(golden: Unpacked) -> None:
+def test_what_a_crash_took_from_the_queues_is_read_from_the_log(golden: Unpacked) -> None:
     store = golden("rocksdb-5.3.3-crash")
-    assert rows("consumequeue", "dump", store) == []
+    found = rows("consumequeue", "dump", store)
+    wanted = {
+        (row["cqTopic"], row["cqQueueId"], row["cqOffset"]): row["cqPhysicalOffset"]
+        for row in goldens.messages("rocksdb-5.3.3-crash")
+    }
+    assert {(row["topic"], row["queueId"], row["queueOffset"]): row["physicalOffset"] for row in found} == wanted
     database = queue_database(StoreLayout(str(store)))
     assert database is not None
     assert built_up_to(database) == 0
@@ -184,7 +188,7 @@ def made(folder: Path, offsets: list[int], ends: dict[bytes, tuple[int, int]]) -
     """A queue of units at these queue offsets, each with a record of 100 bytes at 100 times the offset."""
     (folder / "commitlog").mkdir()
     units = {unit_key("T", 0, n): build_unit(RocksUnit(100 * n, 100, 0, 1000 + n)) for n in offsets}
-    noted = {offset_key("T", 0, bound): build_offset(RocksOffset(*end)) for bound, end in ends.items()}
+    noted = {offset_key("T", 0, bound): rocks.build_offset(RocksOffset(*end)) for bound, end in ends.items()}
     rocks.write(folder / "consumequeue", {"default": units, OFFSETS: noted})
     queue = open_any_queue(StoreLayout(str(folder)), "T", 0)
     assert isinstance(queue, RocksQueue)
@@ -297,6 +301,7 @@ def test_a_table_that_is_gone(golden_copy: Unpacked) -> None:
 
 OPEN_ALL = """
 import resource, sys
+from tests.rocks import build_offset
 from rmqtool.store.layout.rocksdb import Database
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
 try:

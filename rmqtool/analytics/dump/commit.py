@@ -20,7 +20,7 @@ from rmqtool.analytics.dump.names import (
 )
 from rmqtool.analytics.remote.files import Folder, local_path, prune, text
 from rmqtool.errors import Refused
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Journal:
 
     def write(self, folder: Folder) -> None:
         """Keep it in OUT, by way of the staging, so that it outlasts a power cut."""
-        told = {"run": self.run, "files": self.files, "remove": self.remove, "manifest": self.manifest}
-        folder.write(JOURNAL, text(told), STAGING, lasting=True)
+        journal = {"run": self.run, "files": self.files, "remove": self.remove, "manifest": self.manifest}
+        folder.write(JOURNAL, text(journal), STAGING, lasting=True)
 
     @classmethod
     def read(cls, folder: Folder) -> "Journal | None":
@@ -53,14 +53,14 @@ class Journal:
         """
         if folder.size(JOURNAL) is None:
             return None
-        told = folder.read_json(JOURNAL)
-        reason = _wrong(folder, told)
+        journal = folder.read_json(JOURNAL)
+        reason = _wrong(folder, journal)
         if reason is not None:
             raise Refused(
-                f"{shown(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
+                f"{show_uri(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
                 "here, so nothing was done; remove it if OUT is whole, or dump to another directory"
             )
-        return cls(told["run"], told["files"], told["remove"], told["manifest"])
+        return cls(journal["run"], journal["files"], journal["remove"], journal["manifest"])
 
     def finish(self, folder: Folder) -> None:
         """Do what is left of it; as often as it takes."""
@@ -94,11 +94,11 @@ class Journal:
         folder.sync("")
 
 
-def _wrong(folder: Folder, told: Any) -> str | None:
+def _wrong(folder: Folder, journal: Any) -> str | None:
     """What is wrong with a journal; None when it may be carried out."""
-    if not isinstance(told, dict) or not isinstance(told.get("manifest"), dict):
+    if not isinstance(journal, dict) or not isinstance(journal.get("manifest"), dict):
         return "is no journal"
-    files, remove = _sizes(told.get("files")), _sizes(told.get("remove"))
+    files, remove = _sizes(journal.get("files")), _sizes(journal.get("remove"))
     if files is None or remove is None:
         return "is no journal"
     bad = [name for name in files if not is_plain(name)] + [name for name in remove if not is_replaceable(name)]
@@ -112,9 +112,9 @@ def _wrong(folder: Folder, told: Any) -> str | None:
     moved = {name: folder.size(name) for name in files}
     if staged is None:
         # the staging goes when all is in place: then nothing is left but to say so
-        if folder.size(SUCCESS) is None or folder.read_json(MANIFEST) != told["manifest"]:
+        if folder.size(SUCCESS) is None or folder.read_json(MANIFEST) != journal["manifest"]:
             return "belongs to a run of which nothing is here"
-    elif staged != told.get("run"):
+    elif staged != journal.get("run"):
         return "belongs to another run than what is here"
     for name, size in files.items():
         waiting = folder.size(f"{STAGING}/{name}") if staged is not None else None

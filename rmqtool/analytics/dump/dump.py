@@ -27,11 +27,11 @@ from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
-from rmqtool.analytics.remote.stores import keep_apart, open_log, opened
+from rmqtool.analytics.remote.stores import keep_apart, open_log, open_store
 from rmqtool.analytics.spark.awaiting import Tell, is_local
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
+from rmqtool.analytics.table.tally import MAX_DETAILS, SplitTally
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES
 from rmqtool.store.layout.paths import StoreLayout
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.spark.where import Where
 
-_AGAIN = 3  # times that a split is read anew because a broker writes to it
+_AGAIN = 3  # times that a split is read again because a broker writes to it
 # what all files of an output have in common when it grows
 _KEPT = ("partition_by", "topics", "where")
 _SAME = (
@@ -88,7 +88,7 @@ def dump_to_parquet(
         UnreadableStore: a file of the log cannot be read.
         RmqError: writing failed, or Spark did.
     """
-    layout = store if isinstance(store, StoreLayout) else StoreLayout(opened(os.fspath(store)))
+    layout = store if isinstance(store, StoreLayout) else StoreLayout(open_store(os.fspath(store)))
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)
@@ -145,7 +145,7 @@ class _Dump:
         self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
         if options.since_last:
             self._splits = self._position.exact(self._splits)
-        self._choice = Choice(options.topics, options.since, options.until, start, stop)
+        self._choice = MessageChoice(options.topics, options.since, options.until, start, stop)
 
     def run(self, beside: ExitStack) -> DumpReport:
         """Read, write and publish. What need not be waited for ends with ``beside``."""
@@ -294,7 +294,7 @@ class _Reading:
 
         assert self._context is not None
         condition = Where(session_of(self._context), where)
-        self._job = replace(self._job, choice=condition.narrowed(self._job.choice))
+        self._job = replace(self._job, choice=condition.narrow(self._job.choice))
         return condition
 
     def all(self, log: CommitLog, progress: Progress | None) -> None:
@@ -311,7 +311,7 @@ class _Reading:
             if not again and not empty:
                 return
             for split in empty:
-                done[split.number] = Done(Tally(first=split.stop, next=split.stop), [])
+                done[split.number] = Done(SplitTally(first=split.stop, next=split.stop), [])
             for split in again:
                 splits[split.number] = split
             self._run(again)
@@ -344,8 +344,8 @@ def _empty(job: Job, output: Output) -> list[Part]:
     return writer.close()
 
 
-def _sums(tallies: list[Tally], unusable: list[Damage]) -> dict[str, Any]:
-    whole = Tally()
+def _sums(tallies: list[SplitTally], unusable: list[Damage]) -> dict[str, Any]:
+    whole = SplitTally()
     for item in unusable:
         whole.add_damage(item)
     whole.bytes = 0

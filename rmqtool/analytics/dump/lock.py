@@ -1,4 +1,4 @@
-"""One run at a time writes to an output: whoever has the lock may look at what is there and act on it.
+"""One run at a time writes to an output: the holder of the lock may look at what is there and act on it.
 
 On this machine the lock is on directories, and goes with the process that holds it. Object stores and HDFS have no lock
 that does: there each run leaves a claim, a small file with a name of its own, and then looks for those of others. Who
@@ -41,7 +41,7 @@ class LocalLock:
         self._held: list[int] = []
         try:
             for path in paths:
-                self._held.append(_locked(path))
+                self._held.append(_open_locked(path))
         except BaseException:
             self.release()
             raise
@@ -59,7 +59,7 @@ class LocalLock:
             os.close(self._held.pop())
 
 
-def _locked(path: str) -> int:
+def _open_locked(path: str) -> int:
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -114,7 +114,7 @@ class Claim:
         """See that nobody took this run for one that was killed.
 
         Raises:
-            Busy: somebody did.
+            Busy: another run did.
         """
         if self._folder.size(self._name) is None or self._others():
             raise Busy
@@ -162,22 +162,22 @@ class Claim:
                 break
             time.sleep(1.0)
         if self._others():
-            raise Busy  # somebody has come meanwhile
+            raise Busy  # another run has come meanwhile
 
 
 def _me() -> dict[str, Any]:
-    return {"host": platform.node(), "machine": _machine(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return {"host": platform.node(), "machine": _machine(), "pid": os.getpid(), "started": _start_of(os.getpid())}
 
 
 def _lives(claim: Any) -> bool | None:
-    """Whether the process of a claim lives; None where that cannot be told from here."""
+    """Whether the process of a claim lives; None where that is not known here."""
     machine = _machine()
     if not isinstance(claim, dict) or not machine or claim.get("machine") != machine:
         return None
     pid = claim.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return None
-    started = _started(pid)
+    started = _start_of(pid)
     return started is not None and started == claim.get("started")
 
 
@@ -190,7 +190,7 @@ def _machine() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_of(pid: int) -> str | None:
     """When a process began, in ticks since the boot; None without one."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""Which names and directories are a dump's own. Whatever else lies in a directory is somebody else's."""
+"""Which names and directories are a dump's own. Whatever else lies in a directory belongs to others."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def is_plain(name: Any) -> bool:
 
 
 def is_replaceable(name: Any) -> bool:
-    """Whether a name, relative to OUT, may be that of a file in an older output, whoever has written it."""
+    """Whether a name, relative to OUT, may be that of a file in an older output, whatever has written it."""
     if not isinstance(name, str) or not all(map(_PLAIN.fullmatch, name.split("/"))):
         return False
     return not {".", ".."} & set(name.split("/")) and not name.startswith("_") and belongs_below(name)
@@ -78,7 +78,7 @@ def is_output(path: str) -> bool:
 def is_leftover(path: str) -> bool:
     """Whether a directory of this machine is what a run that was killed leaves behind, and holds nothing else.
 
-    Such a directory is emptied; what somebody else has put under its name is not. One that is missing is none.
+    Such a directory is emptied; what others have put under its name is not. One that is missing is none.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         return not os.path.lexists(path)

@@ -1,7 +1,8 @@
 """The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
 
-A run writes to a directory aside, its staging, that readers pass over. What splits are done is told there too, so that
-a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the lock.
+A run writes to a directory aside, its staging, that readers pass over. Which splits are done is noted there too, so
+that a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the
+lock.
 """
 
 import errno
@@ -29,9 +30,9 @@ from rmqtool.analytics.dump.names import (
     is_output,
 )
 from rmqtool.analytics.remote.files import Folder, local_path, prune, sync, text
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import Refused
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 
 __all__ = ["DONE", "MANIFEST", "SUCCESS", "MoveOutput", "Output", "SwapOutput", "is_output", "manifest_of"]
 
@@ -46,7 +47,7 @@ class Output(ABC):
     """
 
     def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
-        self.location, self.name, self.staging = location, shown(location), staging
+        self.location, self.name, self.staging = location, show_uri(location), staging
         self._overwrite, self._grow = overwrite, grow
         self._lock: LocalLock | Claim | None = None
         self._begun = False
@@ -66,7 +67,7 @@ class Output(ABC):
             raise self._busy() from None
         except OSError as err:
             self.discard()
-            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
         except BaseException:
             self.discard()
             raise
@@ -101,7 +102,7 @@ class Output(ABC):
             self._empty()
             self.staging.write(RUN, json.dumps(run), lasting=True)
         except OSError as err:
-            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
         return False
 
     def _make(self) -> None:
@@ -200,7 +201,7 @@ class SwapOutput(Output):
             self.staging.write(SUCCESS, "", lasting=True)
             self._swap()
         except OSError as err:
-            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
         self.leave()
 
     def _swap(self) -> None:
@@ -230,7 +231,7 @@ class SwapOutput(Output):
 class MoveOutput(Output):
     """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
 
-    A journal is written when all files are there. From then on the new files belong to the output: whoever opens it
+    A journal is written when all files are there. From then on the new files belong to the output: who opens it
     next to add to it, or to replace it, finishes the moves. ``_SUCCESS`` is absent while they are under way.
     """
 
@@ -249,7 +250,7 @@ class MoveOutput(Output):
         try:
             names = self._others()
         except OSError as err:
-            raise Refused(f"{self.name}: cannot be read: {told(err)}") from err
+            raise Refused(f"{self.name}: cannot be read: {describe_error(err)}") from err
         fit = all(map(belongs_below, names))
         _check(self.name, bool(names), fit, JOURNAL in names, overwrite=self._overwrite, grow=self._grow)
 
@@ -298,7 +299,7 @@ class MoveOutput(Output):
         except Busy:
             raise self._busy() from None
         except OSError as err:
-            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {describe_error(err)}") from err
         self.leave()
 
     def _others(self) -> list[str]:
@@ -343,7 +344,7 @@ def _check_directory(name: str, path: str, *, overwrite: bool, grow: bool) -> No
     except FileNotFoundError:
         return
     except OSError as err:
-        raise Refused(f"{name}: {told(err)}") from err
+        raise Refused(f"{name}: {describe_error(err)}") from err
     _check(name, bool(names), fit, JOURNAL in names, overwrite=overwrite, grow=grow)
 
 
@@ -370,6 +371,6 @@ def manifest_of(location: str) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
-def told(err: OSError) -> str:
+def describe_error(err: OSError) -> str:
     """What an error of the file system says, in one line."""
-    return os.strerror(err.errno) if err.errno else cleaned(str(err)).splitlines()[0]
+    return os.strerror(err.errno) if err.errno else remove_secrets(str(err)).splitlines()[0]

@@ -14,7 +14,7 @@ from rmqtool.analytics.dump.partitions import PARTITIONS, SMALL, Key, Partitione
 from rmqtool.analytics.dump.spill import Spill, write_spill
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.views import has_views, joined, memory_of, plain
+from rmqtool.analytics.table.views import has_views, join_batches, memory_of, plain
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
@@ -169,7 +169,7 @@ class PartWriter:
         if not self._partition_by:
             self._write((), pa.Table.from_batches(batches))
             return
-        found = Partitioned(joined(batches), self._partition_by)
+        found = Partitioned(join_batches(batches), self._partition_by)
         if self._spill and (self.spills or found.small(SMALL, self._open) > _FEW):
             for key, rows, _size in found.larger(SMALL, self._open):
                 self._write(key, pa.Table.from_batches([rows]))
@@ -204,7 +204,7 @@ class PartWriter:
     def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
-        temporary, path = self._named("" if at_top else self._level(key))
+        temporary, path = self._make_names("" if at_top else self._level(key))
         stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
         self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
         return key
@@ -213,7 +213,7 @@ class PartWriter:
         names = (PARTITIONS[by] for by in self._partition_by)
         return "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
 
-    def _named(self, level: str) -> tuple[str, str]:
+    def _make_names(self, level: str) -> tuple[str, str]:
         """A directory is made; the name of a new file in it until it is complete, and then."""
         self._folder.make(level.rstrip("/"))
         # counted over all partitions: two topics may have one directory, as where names differ by case only
@@ -224,7 +224,7 @@ class PartWriter:
     def _write_small(self, key: Key, rows: pa.RecordBatch, size: float) -> None:
         """A whole file of some rows."""
         data = _small_file(plain(rows), self._codec if size > _PAGE else "none")
-        temporary, path = self._named(self._level(key))
+        temporary, path = self._make_names(self._level(key))
         self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
         self._folder.write_new(temporary, data)
         if len(self._closed) >= _TOGETHER:
@@ -274,6 +274,6 @@ def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
     writer = pq.ParquetWriter(
         stream, schema, compression=codec, compression_level=CODECS[codec], store_schema=not views, **WRITER_OPTIONS
     )
-    if views:  # readers are told what they get, and not what it was written from
+    if views:  # the schema says what readers get, and not what it was written from
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
     return writer

@@ -42,17 +42,6 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
 Key = tuple[str | None, ...]
 
 
-def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """A batch's rows by their partition values (text, or None for null), in order within each."""
-    if not batch.num_rows:
-        return
-    if not partition_by:
-        yield (), batch
-        return
-    for key, rows, _size in Partitioned(batch, partition_by).largest(0):
-        yield key, rows
-
-
 class Partitioned:
     """A batch of messages, its rows by partition.
 

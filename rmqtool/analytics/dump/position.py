@@ -5,7 +5,7 @@ from typing import Any
 
 from formats.message.read import Record
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.analytics.table.tally import Tally, crc_of
+from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.remote import record_at
 from rmqtool.store.disk.segments import Segment
@@ -130,7 +130,7 @@ class Position:
         if log.min_offset <= self.last and not self._is_there(log):
             return (
                 f"the message at {self.last}, read last, is not there any more: it is another store's, or was cut and "
-                "written anew"
+                "rewritten"
             )
         return None
 
@@ -181,7 +181,7 @@ def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
     return last
 
 
-def is_as_read(split: Split, tally: Tally) -> bool:
+def is_as_read(split: Split, tally: SplitTally) -> bool:
     """Whether the last record that was read of a split is there, or still none; true where the file has expired."""
     try:
         if tally.last < 0:
@@ -192,7 +192,7 @@ def is_as_read(split: Split, tally: Tally) -> bool:
         return True
 
 
-def has_changed(log: CommitLog, split: Split, tally: Tally) -> bool:
+def has_changed(log: CommitLog, split: Split, tally: SplitTally) -> bool:
     """Whether a broker has written where a split was read: a record was half there, or seemed to be missing."""
     if split.uri is None and tally.last >= 0 and not is_as_read(split, tally):
         return True

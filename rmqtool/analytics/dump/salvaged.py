@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.analytics.dump.parquet import WRITER_OPTIONS
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.analytics.table.arrow import Choice, Tally, batches
+from rmqtool.analytics.table.arrow import MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
@@ -16,7 +16,7 @@ _GROUP_BYTES = 64 << 20  # of Arrow memory in a row group
 
 
 @dataclass(slots=True)
-class _Telling(Tally):
+class _Telling(SplitTally):
     """Hands every damaged range on."""
 
     tell: Callable[[Damage], None] = print
@@ -44,7 +44,7 @@ def _all_batches(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[pa.
     for number, file in enumerate(files):
         last = number + 1 == len(files)
         split = Split(number, file.path, file.base, file.size, 0, file.size, last, exact=True)
-        yield from batches(split, Choice(), _Telling(tell=tell))
+        yield from batches(split, MessageChoice(), _Telling(tell=tell))
 
 
 def _groups(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -137,7 +137,7 @@ def merges(spills: Sequence[Spill], offset: int, most_bytes: int) -> list[Merge]
     return [Merge(number, *ends_of, offset, every) for number, ends_of in enumerate(zip(bounds, ends, strict=True))]
 
 
-def spilled(folder: Folder, merge: Merge) -> Iterator[pa.RecordBatch]:
+def read_spilled(folder: Folder, merge: Merge) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the order of the log."""
     for spill in merge.spills:
         wanted = _batches_of(spill, merge)

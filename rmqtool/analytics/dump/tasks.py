@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
-from rmqtool.analytics.dump.spill import Merge, Spill, spilled
+from rmqtool.analytics.dump.spill import Merge, Spill, read_spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited, is_local
+from rmqtool.analytics.spark.awaiting import Tell, is_local, wait_for
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
-from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.choice import MessageChoice
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import Segment
@@ -44,7 +44,7 @@ class Job:
 
     folder: str
     run: str
-    choice: Choice
+    choice: MessageChoice
     partition_by: tuple[str, ...] = ()
     codec: str = "zstd"
     batch_bytes: int = BATCH_BYTES
@@ -68,7 +68,7 @@ class Job:
 class Done:
     """A split that was read, the files with its rows, and when that began: seconds since the epoch, 0 when unknown."""
 
-    tally: Tally
+    tally: SplitTally
     parts: list[Part]
     began: float = 0.0
     spills: list[Spill] = field(default_factory=list)  # rows that are in no file yet
@@ -91,13 +91,13 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
     """
     known: dict[str, Done] = {}
     for name in folder.files(DONE):
-        told = folder.read_json(name)
+        report = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
-            parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
-            done = Done(Tally.from_dict(told["tally"]), parts, spills=spills)
+            parts, spills = [Part(**part) for part in report["parts"]], list(map(Spill.from_dict, report["spills"]))
+            done = Done(SplitTally.from_dict(report["tally"]), parts, spills=spills)
             sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
             if all(folder.size(path) == size for path, size in sizes.items()):
-                known[json.dumps(told["split"])] = done
+                known[json.dumps(report["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
     return {number: known[key] for number, key in wanted.items() if key in known}
 
@@ -108,19 +108,19 @@ def _definition(split: Split) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A split that was not read through, told without the stack traces that Spark wraps around an exception."""
+class SplitFailure:
+    """A split that was not read through, described without the stack traces that Spark wraps around an exception."""
 
     reason: str
     unreadable: bool
 
 
-def run_split(job: Job, split: Split) -> Done | Failed:
+def run_split(job: Job, split: Split) -> Done | SplitFailure:
     """Read one split and write its rows; what came of it, a failure too."""
     began = time.time()
     folder = Folder(job.folder)
     writer = job.writer(folder, split, spill=job.spill)
-    tally = Tally()
+    tally = SplitTally()
     looked = time.monotonic()
     try:
         file = split.segment()
@@ -135,48 +135,48 @@ def run_split(job: Job, split: Split) -> Done | Failed:
         _note(folder, split, done)
         return done
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
 
 
-def run_merge(job: Job, merge: Merge) -> Done | Failed:
+def run_merge(job: Job, merge: Merge) -> Done | SplitFailure:
     """Write the files of the partitions that some hashes belong to, from what the splits have put aside."""
     folder = Folder(job.folder)
     writer = job.writer(folder, merge)
     try:
-        for batch in spilled(folder, merge):
+        for batch in read_spilled(folder, merge):
             writer.write(batch)
-        return Done(Tally(), writer.close())
+        return Done(SplitTally(), writer.close())
     except (RmqError, OSError) as err:
-        return _failed(folder, writer, err)
+        return _report_failure(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
 
 
-def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> Failed:
+def _report_failure(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> SplitFailure:
     writer.discard()
     with suppress(OSError):
         folder.write(_STOP, "")
-    return Failed(_reason(err), isinstance(err, UnreadableStore))
+    return SplitFailure(_reason(err), isinstance(err, UnreadableStore))
 
 
-def _run(job: Job, task: Task) -> Done | Failed:
+def _run(job: Job, task: Task) -> Done | SplitFailure:
     return run_merge(job, task) if isinstance(task, Merge) else run_split(job, task)
 
 
-def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
+def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[Any]:
     read = batches(split, job.choice, tally, job.batch_bytes, file=file, views=True)
     if job.selection is None:
         yield from read
         return
     import numpy as np
 
-    from rmqtool.analytics.spark.where import selected
+    from rmqtool.analytics.spark.where import read_selected
 
-    wanted, rows = selected(Folder(job.selection), split), 0
+    wanted, rows = read_selected(Folder(job.selection), split), 0
     for batch in read:
         offsets = batch.column("physicalOffset").to_numpy()
         at = np.searchsorted(wanted, offsets)
@@ -189,14 +189,14 @@ def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
 
 
 def _note(folder: Folder, split: Split, done: Done) -> None:
-    told = {
+    report = {
         "split": _definition(split),
         "tally": done.tally.to_dict(),
         "parts": [part.to_dict() for part in done.parts],
         "spills": [spill.to_dict() for spill in done.spills],
     }
     folder.make(DONE)
-    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(told))
+    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(report))
 
 
 def _reason(err: RmqError | OSError) -> str:
@@ -224,19 +224,19 @@ def run_splits(
     """
     folder = Folder(job.folder)
     folder.delete(_STOP)
-    results: dict[int, Done | Failed] = {}
+    results: dict[int, Done | SplitFailure] = {}
     if context is None:
         total, read = _bytes_of(splits), 0
         for split in splits:
             results[split.number] = _run(job, split)
-            if isinstance(results[split.number], Failed):
+            if isinstance(results[split.number], SplitFailure):
                 break
             read += _bytes_of([split])
             if progress is not None:
                 progress(read, total)
     elif splits:
         results = _run_in_spark(job, splits, context, progress, tell)
-    failures = [result for result in results.values() if isinstance(result, Failed)]
+    failures = [result for result in results.values() if isinstance(result, SplitFailure)]
     if failures:
         first = next((failed for failed in failures if failed.reason != _OTHER), failures[0])
         raise UnreadableStore(first.reason) if first.unreadable else RmqError(first.reason)
@@ -246,10 +246,10 @@ def run_splits(
 
 def _run_in_spark(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """Results by the numbers of their splits; all of them, if none has failed."""
     results = _share_out(job, splits, context, progress) if is_local(context) else {}
-    failed = any(isinstance(result, Failed) for result in results.values())
+    failed = any(isinstance(result, SplitFailure) for result in results.values())
     # what a task had taken that Spark ran again, nobody takes
     left = [] if failed else [split for split in splits if split.number not in results]
     return results | _one_by_one(job, left, context, progress, tell)
@@ -261,18 +261,18 @@ def _bytes_of(splits: Iterable[Task]) -> int:
 
 def _share_out(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """A task for each core."""
     count = min(len(splits), context.defaultParallelism)
     length = {split.number: _bytes_of([split]) for split in splits}
     with new_claims() as claims:
-        read = lambda: sum(map(length.__getitem__, claims.ended()))  # noqa: E731
+        read = lambda: sum(map(length.__getitem__, claims.read_done()))  # noqa: E731
         with _told_of(read, _bytes_of(splits), progress):
             tasks = context.parallelize(range(count), count).mapPartitions(
                 partial(_run_what_is_left, job, splits, claims)
             )
             try:
-                return dict(_collected(tasks))
+                return dict(_collect(tasks))
             except RmqError as err:
                 if claims.any():
                     raise
@@ -281,21 +281,21 @@ def _share_out(
 
 def _run_what_is_left(
     job: Job, splits: Sequence[Task], claims: Claims, _numbers: Iterable[int]
-) -> Iterator[tuple[int, Done | Failed]]:
+) -> Iterator[tuple[int, Done | SplitFailure]]:
     """Splits that no other task has taken."""
     folder = Folder(job.folder)
     for split in splits:
         if claims.take(split.number):
-            result = _run(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
+            result = _run(job, split) if folder.size(_STOP) is None else SplitFailure(_OTHER, unreadable=False)
             claims.end(split.number)
             yield split.number, result
-            if isinstance(result, Failed):
+            if isinstance(result, SplitFailure):
                 return
 
 
 def _one_by_one(
     job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
-) -> dict[int, Done | Failed]:
+) -> dict[int, Done | SplitFailure]:
     """A task for each split: wherever it runs, and however often."""
     if not splits:
         return {}
@@ -307,21 +307,21 @@ def _one_by_one(
         return max(shares, default=0)
 
     with _told_of(read, total, progress):
-        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
+        results = _collect(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
 
-def _collected(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
+def _collect(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.failure import failure, lost
+    from rmqtool.analytics.spark.failure import explain_lost, failure
 
     try:
-        return awaited(tasks.context, tasks.collect, tell)
+        return wait_for(tasks.context, tasks.collect, tell)
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
-        reason = lost(err) or reason
+        reason = explain_lost(err) or reason
         if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
             reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err

@@ -2,7 +2,7 @@
 
 Whoever writes Parquet chooses types: pandas makes floats of numbers with gaps between them, and structs of maps. What
 means the same is taken, whatever its type. A value without a meaning refuses its row, and a column whose type cannot
-have one is told once, for the whole file.
+have one is reported once, for the whole file.
 """
 
 import json
@@ -52,7 +52,7 @@ class UnfitColumn(ValueError):
         self.name, self.kind, self.wanted = name, kind, wanted
 
 
-def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
+def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch in :data:`SCHEMA`; columns that it lacks are null, and ``error`` says why a row is refused.
 
     Raises:
@@ -141,18 +141,18 @@ def _refuse(column: pa.Array, bad: Any, refused: _Refused, reason: Callable[[Any
 
 
 def _number(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    kind, told = column.type, lambda value: f"{name}: {value} is not a whole number of 64 bits"
+    kind, describe = column.type, lambda value: f"{name}: {value} is not a whole number of 64 bits"
     if pa.types.is_unsigned_integer(kind):
         column = _refuse(
-            column, _true(pc.greater(column.cast(pa.uint64()), pa.scalar(2**63 - 1, pa.uint64()))), refused, told
+            column, _true(pc.greater(column.cast(pa.uint64()), pa.scalar(2**63 - 1, pa.uint64()))), refused, describe
         )
     elif pa.types.is_floating(kind):
         values = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
         whole = np.isfinite(values) & (np.floor(values) == values) & (values >= -_LIMIT) & (values < _LIMIT)
-        column = _refuse(column.cast(pa.float64()), ~whole, refused, told)
+        column = _refuse(column.cast(pa.float64()), ~whole, refused, describe)
     elif pa.types.is_decimal(kind):
         numbers = [value is None or (value == int(value) and abs(value) < 2**63) for value in column.to_pylist()]
-        column = _refuse(column, ~np.array(numbers, np.bool_), refused, told)
+        column = _refuse(column, ~np.array(numbers, np.bool_), refused, describe)
         values = [None if value is None else int(value) for value in column.to_pylist()]
         return {name: pa.array(values, pa.int64())}
     elif not pa.types.is_integer(kind):
@@ -233,7 +233,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
         elif value is not None:
             items = [(k, v) for k, v in value.items() if v is not None] if isinstance(value, dict) else list(value)
         if items is not None:
-            items = [(_decoded(key), _decoded(item)) for key, item in items]
+            items = [(_decode(key), _decode(item)) for key, item in items]
             if not all(isinstance(part, str) for item in items for part in item):
                 refused.setdefault(row, f"{name}: not a map of texts")
                 items = None
@@ -244,7 +244,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
     return {name: pa.array(made, _PROPERTIES)}
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     """Text that is given as bytes, as Kafka's headers are; anything else, and what is not UTF-8, as it is."""
     try:
         return value.decode() if isinstance(value, bytes) else value

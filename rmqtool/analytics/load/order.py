@@ -66,13 +66,13 @@ class Order:
             waiting.append(batch)
             size += batch.nbytes
             if size >= self._run_bytes:
-                made.append(self._run([self._sorted(waiting)]))
+                made.append(self._run([self._sort(waiting)]))
                 waiting, size = [], 0
         if waiting:
-            made.append(self._run([self._sorted(waiting)]))
+            made.append(self._run([self._sort(waiting)]))
         return made
 
-    def merged(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
+    def merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
         while _overlapping(inputs) > self._most_open:
             ordered = sorted(inputs, key=lambda each: each.low)
@@ -82,7 +82,7 @@ class Order:
             ]
         yield from self._merge(inputs)
 
-    def _sorted(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _sort(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
         keys = self.keys(batch)
         return batch.take(pa.array(np.lexsort(keys[::-1])))
@@ -125,7 +125,7 @@ class Order:
                 return
             bound = min(each.last for each in open_)
             taken = [part for each in open_ if (part := each.until(bound)).num_rows]
-            yield taken[0] if len(taken) == 1 else self._sorted(taken)
+            yield taken[0] if len(taken) == 1 else self._sort(taken)
             open_ = [each for each in open_ if each.more()]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fitted, rows_of
+from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fit_columns, rows_of
 from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
@@ -57,7 +57,7 @@ def count_of(paths: Sequence[str]) -> int:
         UnreadableStore: a file cannot be read.
         CorruptFile: a file is not Parquet.
     """
-    return sum(_opened(path).metadata.num_rows for path in paths)
+    return sum(_open(path).metadata.num_rows for path in paths)
 
 
 def rows(
@@ -91,15 +91,15 @@ def rows(
         if any(file.has_offsets for file in files):
             order = sorter((_OFFSET, _QUEUE_OFFSET), somewhere)
             inputs = [file.input() for file in files if file.ascends]
-            inputs += order.runs(_chained([file for file in files if not file.ascends]))
+            inputs += order.runs(_chain([file for file in files if not file.ascends]))
         elif _queues_step_back(files):
             order = sorter((_QUEUE_OFFSET,), somewhere)
-            inputs = order.runs(_chained(files))
+            inputs = order.runs(_chain(files))
         else:
-            for batch in _chained(files):
+            for batch in _chain(files):
                 yield from rows_of(batch)
             return
-        for batch in order.merged(inputs):
+        for batch in order.merge(inputs):
             yield from rows_of(batch)
 
 
@@ -113,7 +113,7 @@ class _File:
 
     def __init__(self, number: int, path: str, fields: Fields) -> None:
         self.number, self.path = number, path
-        self._names = self._named(fields)
+        self._names = self._names_in_file(fields)
         self.low = self.high = -1
         self.has_offsets, self.ascends = False, True
         for batch in self.batches((_OFFSET,)):
@@ -129,9 +129,9 @@ class _File:
         """As it is: it ascends."""
         return Input(self.low, self.high, self.batches)
 
-    def _named(self, fields: Fields) -> dict[str, str]:
+    def _names_in_file(self, fields: Fields) -> dict[str, str]:
         """Name of a column that is read -> its name in the file."""
-        with _opened(self.path) as file:
+        with _open(self.path) as file:
             there = file.schema_arrow.names
         names = fields.table(self.path, there)
         if "topic" not in names:
@@ -149,12 +149,12 @@ class _File:
             UnreadableStore, CorruptFile: see :func:`rows`.
         """
         names = {ours: self._names[ours] for ours in columns if ours in self._names} or {"topic": self._names["topic"]}
-        with _opened(self.path) as file:
+        with _open(self.path) as file:
             at = 0
             for batch in _read(self.path, file, list(dict.fromkeys(names.values()))):
                 named = pa.RecordBatch.from_arrays([batch.column(theirs) for theirs in names.values()], list(names))
                 try:
-                    found = fitted(named)
+                    found = fit_columns(named)
                 except UnfitColumn as err:
                     theirs = names[err.name]
                     called = f"column {theirs}" if theirs == err.name else f"column {theirs}, taken as {err.name},"
@@ -165,7 +165,7 @@ class _File:
                 at += count
 
 
-def _opened(path: str) -> pq.ParquetFile:
+def _open(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=True)
     except OSError as err:
@@ -191,7 +191,7 @@ def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch
         raise CorruptFile(path, None, f"cannot be read: {_reason(err)}") from err
 
 
-def _chained(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
+def _chain(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
     for file in files:
         yield from file.batches()
 

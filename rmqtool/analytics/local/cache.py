@@ -78,7 +78,7 @@ def _temporary() -> str:
 
 
 def write_file(path: str, content: str, mode: int = 0o600) -> None:
-    """Write a small file so that whoever reads it sees all of it or the one before; nothing when it is so already."""
+    """Write a small file so that readers see all of it or the one before; nothing when it is so already."""
     try:
         with open(path, encoding="utf-8") as file:
             if file.read() == content and stat.S_IMODE(os.stat(path).st_mode) == mode:

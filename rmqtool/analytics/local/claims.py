@@ -37,7 +37,7 @@ class Claims:
         """Whether a piece was taken."""
         return bool(os.listdir(self.path))
 
-    def ended(self) -> list[int]:
+    def read_done(self) -> list[int]:
         """The numbers of the pieces that are done."""
         return [int(name.removesuffix(_ENDED)) for name in os.listdir(self.path) if name.endswith(_ENDED)]
 

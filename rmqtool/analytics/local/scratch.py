@@ -44,7 +44,7 @@ class Scratch:
                 if os.path.isdir(self.path):
                     return
             except OSError:
-                # somebody sweeps just now and took it for one that was left; or there are no locks in this place
+                # another process sweeps just now and took it for one that was left; or there are no locks in this place
                 if os.path.isdir(self.path) and not _has_locks(self._lock):
                     return
             os.close(self._lock)

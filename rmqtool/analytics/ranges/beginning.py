@@ -37,10 +37,10 @@ def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
         record = record_at(file.mapped(), first, file.size, crc=True)
         if isinstance(record, Record) and is_queued(layout(), record, file.base + first):
             looked = record.total_size + UNIT
-        elif (proved := _chained(file, split)) is not None:
+        elif (proved := _end_of_chain(file, split)) is not None:
             first, looked = proved
         else:
-            first, looked = _walked(file, split)
+            first, looked = _end_of_walk(file, split)
     file.release()
     return replace(split, start=min(first, split.stop), exact=True), looked
 
@@ -52,7 +52,7 @@ def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool
     return entry is not None and (entry.physical_offset, entry.size) == (physical_offset, record.total_size)
 
 
-def _chained(file: Segment, split: Split) -> tuple[int, int] | None:
+def _end_of_chain(file: Segment, split: Split) -> tuple[int, int] | None:
     """(where a long chain up to the split's start ends, bytes of it); None where it breaks, or none begins."""
     view, latest = file.mapped(), split.start - CHAIN
     first = next_record(view, file.base, latest - WINDOW, latest) if latest > WINDOW else latest
@@ -62,7 +62,7 @@ def _chained(file: Segment, split: Split) -> tuple[int, int] | None:
     return (end, end - first) if end >= split.start and says_position(view, file.base, end) else None
 
 
-def _walked(file: Segment, split: Split) -> tuple[int, int]:
+def _end_of_walk(file: Segment, split: Split) -> tuple[int, int]:
     """(where the walk of the file up to the split's start ends, bytes gone over)."""
     view, at = file.mapped(), 0
     while at < file.size and (at < split.start or not says_position(view, file.base, at)):

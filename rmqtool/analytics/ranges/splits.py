@@ -37,9 +37,9 @@ class Split:
     def segment(self) -> Segment:
         """The file, to be read."""
         if self.uri is not None:
-            from rmqtool.analytics.remote.stores import attached
+            from rmqtool.analytics.remote.stores import attach_store
 
-            attached(self.uri)
+            attach_store(self.uri)
         return Segment(self.path, self.base, self.size, 0)
 
 
@@ -76,7 +76,7 @@ def plan(
         uri = uri_of(file.path)
         first = max((start or 0) - file.base, 0)
         limit = file.size if stop is None else min(file.size, stop - file.base)
-        filled = limit if uri is not None else _filled(file.path, first, limit)
+        filled = limit if uri is not None else _end_of_data(file.path, first, limit)
         for at in range(first, limit, split_bytes):
             # what was never written behind the last of a file is no work for a task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
@@ -87,7 +87,7 @@ def plan(
     return splits, unusable
 
 
-def _filled(path: str, start: int, stop: int) -> int:
+def _end_of_data(path: str, start: int, stop: int) -> int:
     """Where the last bytes of a range end that are not a hole."""
     return max((end for _start, end in extents_of(path, start, stop)), default=start)
 

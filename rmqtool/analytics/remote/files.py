@@ -11,11 +11,11 @@ from typing import Any
 
 from pyarrow import fs
 
-from rmqtool.analytics.remote.secrets import cleaned, remember
+from rmqtool.analytics.remote.secrets import remember, remove_secrets
 from rmqtool.errors import BadValue
 from rmqtool.store.disk import durable
 from rmqtool.store.disk.durable import Barrier
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 
 _MANY, _THREADS = 16, 8
 _VERY_MANY = 256  # files; for fewer, what others have written to the file system is not waited for
@@ -67,7 +67,7 @@ class Folder:
             try:
                 self.fs, self.path = open_uri(location)
             except (ValueError, OSError, ImportError) as err:
-                raise BadValue(f"{shown(location)}: {cleaned(str(err), [location]).splitlines()[0]}") from err
+                raise BadValue(f"{show_uri(location)}: {remove_secrets(str(err), [location]).splitlines()[0]}") from err
         else:
             if any("\ud800" <= letter <= "\udfff" for letter in location):
                 raise BadValue(f"{location}: a path that is not UTF-8 cannot be written to")
@@ -165,7 +165,7 @@ class Folder:
             os.close(fd)
 
     def write(self, name: str, text: str, by_way_of: str | None = None, *, lasting: bool = False) -> None:
-        """Write a small file so that whoever reads it sees all of it, or the one before.
+        """Write a small file so that readers see all of it, or the one before.
 
         Args:
             by_way_of: a directory in which it is written first; its own when None.

@@ -80,7 +80,7 @@ class Mirror(Partial):
     def need_all(self, ranges: Iterable[tuple[int, int]]) -> None:
         """As :meth:`Partial.need_all`."""
         with self._lock:
-            self._have(_joined(run for each in ranges for run in self._absent(*self._blocks(*each))))
+            self._have(_join(run for each in ranges for run in self._absent(*self._blocks(*each))))
 
     def need_whole(self) -> None:
         """As :meth:`Partial.need_whole`."""
@@ -142,7 +142,7 @@ class Mirror(Partial):
             first = behind
 
 
-def _joined(runs: Iterable[_Run]) -> Iterator[_Run]:
+def _join(runs: Iterable[_Run]) -> Iterator[_Run]:
     """Runs in ascending order, near ones as one."""
     held: _Run | None = None
     for first, last in runs:

@@ -1,6 +1,6 @@
 """URIs may hold keys, passwords and tokens: none of them gets into a message, a plan, a manifest or a log.
 
-What stands for a URI there is :func:`rmqtool.store.disk.remote.shown` of it. Messages of others (pyarrow, Spark, a
+What stands for a URI there is :func:`rmqtool.store.disk.remote.show_uri` of it. Messages of others (pyarrow, Spark, a
 server) may repeat what they were called with: from those each secret of every URI that this process has opened is
 taken out.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote, unquote_plus
 
 from rmqtool.errors import RmqError
-from rmqtool.store.disk.remote import shown
+from rmqtool.store.disk.remote import show_uri
 
 _HIDDEN = "***"
 _SHORTEST = 3  # letters; what is shorter is none, and replacing it would garble any text
@@ -28,11 +28,11 @@ def remember(uri: str) -> None:
     _known.setdefault(uri)
 
 
-def cleaned(text: str, uris: Iterable[str] = ()) -> str:
+def remove_secrets(text: str, uris: Iterable[str] = ()) -> str:
     """A text without the secrets of these URIs, and of all that were opened."""
     for uri in dict.fromkeys((*uris, *_known)):
         if uri in text:
-            text = text.replace(uri, shown(uri))
+            text = text.replace(uri, show_uri(uri))
         for secret in sorted(secrets_of(uri), key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
     return text
@@ -48,7 +48,7 @@ def clean(*uris: str) -> Iterator[None]:
         yield
     except RmqError as err:
         said = str(err)
-        if (better := cleaned(said)) != said:
+        if (better := remove_secrets(said)) != said:
             err.args = (better,)
         raise
 

@@ -22,9 +22,9 @@ from formats.endings import Ending
 from formats.message.read import Record
 from rmqtool.analytics.remote.files import open_uri
 from rmqtool.analytics.remote.mirror import MOST, THREADS, Mirror
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, shown
+from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, show_uri
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
@@ -60,15 +60,15 @@ class Remote:
 
     Args:
         uri: of the store.
-        listing: which listing it is to be: another one is made anew.
+        listing: which listing it is to be: another one is made again.
 
     Raises:
         BadValue: a URI that is of no known file system.
     """
 
     def __init__(self, uri: str, listing: str = "") -> None:
-        self.uri, self.listing, self.root = uri, listing, shown(uri)
-        self._fs, path = _opened(uri)
+        self.uri, self.listing, self.root = uri, listing, show_uri(uri)
+        self._fs, path = _open_uri(uri)
         self._path = path.rstrip("/")
 
     @cached_property
@@ -76,7 +76,7 @@ class Remote:
         """Every directory by its path in the store, and what is in it by name."""
         found: dict[str, dict[str, Known]] = {"": {}}
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=True)
-        for info in _told(self.root, lambda: self._fs.get_file_info(selector)):
+        for info in _call(self.root, lambda: self._fs.get_file_info(selector)):
             parts = info.path[len(self._path) :].strip("/").split("/")
             is_dir = info.type == fs.FileType.Directory
             # object storage has no directories of its own: they are where files are below them
@@ -122,7 +122,7 @@ class Remote:
 
     def open(self, path: str) -> pa.NativeFile:
         """A file, to read parts of it."""
-        return _told(path, lambda: self._fs.open_input_file(f"{self._path}/{self._inside(path)}"))
+        return _call(path, lambda: self._fs.open_input_file(f"{self._path}/{self._inside(path)}"))
 
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
         return _Source(self, path).fetch(start, stop)
@@ -150,21 +150,21 @@ class _Source:
         """
         with self._lock:
             file = self._file
-        data: bytes = _told(self._path, lambda: file.read_at(stop - start, start))
+        data: bytes = _call(self._path, lambda: file.read_at(stop - start, start))
         METER.add(len(data))
         if len(data) < stop - start:
             raise UnreadableStore(f"{self._path}: ends at byte {start + len(data)}, and was longer when it was listed")
         return data
 
 
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def _open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         return open_uri(uri)
     except _ERRORS as err:
-        raise BadValue(f"{shown(uri)}: {_first_line(err)}") from err
+        raise BadValue(f"{show_uri(uri)}: {_first_line(err)}") from err
 
 
-def _told(name: str, call: Callable[[], _R]) -> _R:
+def _call(name: str, call: Callable[[], _R]) -> _R:
     """The result of a call, or an error that names what it was about."""
     try:
         return call()
@@ -173,16 +173,16 @@ def _told(name: str, call: Callable[[], _R]) -> _R:
 
 
 def _first_line(err: Exception) -> str:
-    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", cleaned(str(err)))
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", remove_secrets(str(err)))
 
 
-def attached(uri: str, listing: str = "") -> str:
+def attach_store(uri: str, listing: str = "") -> str:
     """Have a store looked for at its URI; what it has for a path.
 
     Args:
         listing: as for :class:`Remote`; whichever there is when it is empty.
     """
-    root = shown(uri)
+    root = show_uri(uri)
     place = place_of(root)
     if not isinstance(place, Remote) or place.uri != uri or (listing and place.listing != listing):
         attach(root, Remote(uri, listing))
@@ -210,19 +210,19 @@ def matching(uri: str) -> list[str]:
         found = [f"{above}/{name}" for above in found for name in _names(f"{scheme}://{above}{mark}{options}", level)]
     uris = [f"{scheme}://{path}{mark}{options}" for path in found]
     if fixed == len(levels):
-        system, path = _opened(uri)
-        known = _told(shown(uri), lambda: system.get_file_info(path))
+        system, path = _open_uri(uri)
+        known = _call(show_uri(uri), lambda: system.get_file_info(path))
         uris = uris if known.type == fs.FileType.Directory else []
     if not uris:
-        raise UnreadableStore(f"{shown(uri)}: no such directory")
+        raise UnreadableStore(f"{show_uri(uri)}: no such directory")
     return uris
 
 
 def _names(uri: str, pattern: str) -> list[str]:
     """Names of directories in a directory."""
-    system, path = _opened(uri)
+    system, path = _open_uri(uri)
     selector = fs.FileSelector(path, allow_not_found=True)
-    infos = _told(shown(uri), lambda: system.get_file_info(selector))
+    infos = _call(show_uri(uri), lambda: system.get_file_info(selector))
     return sorted(i.base_name for i in infos if i.type == fs.FileType.Directory and fnmatchcase(i.base_name, pattern))
 
 
@@ -233,16 +233,16 @@ def is_remote(path: str) -> bool:
 
 def local_of(path: str) -> str:
     """A path as it is; of a URI of this machine the path that it means."""
-    return _opened(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
+    return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
-def opened(store: str) -> str:
+def open_store(store: str) -> str:
     """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
 
     Raises:
         BadValue: a URI that is of no known file system.
     """
-    return attached(store, new_listing()) if is_remote(store) else local_of(store)
+    return attach_store(store, new_listing()) if is_remote(store) else local_of(store)
 
 
 def keep_apart(out: str, root: str) -> None:
@@ -252,7 +252,7 @@ def keep_apart(out: str, root: str) -> None:
         Refused: it is.
     """
     if is_remote(out):
-        place = shown(out)
+        place = show_uri(out)
         if f"{place}/".startswith(f"{root}/"):
             raise Refused(f"{place}: the output must not lie in the store ({root})")
         if root.startswith(f"{place}/"):
@@ -294,7 +294,7 @@ def open_log(layout: StoreLayout) -> CommitLog:
 
 
 def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
-    """(number of the file, byte in it) where the log ends; None where it cannot be told.
+    """(number of the file, byte in it) where the log ends; None where that is not known.
 
     Args:
         time: when the last message was stored, in ms; not after that.
@@ -303,7 +303,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     for number in range(len(files) - 1 if time > 0 else -1, -1, -1):
         file = files[number]
         view = file.mapped()
-        used = _used(view)
+        used = _length_in_use(view)
         if not used:
             continue  # made ahead of its use
         at = used
@@ -323,7 +323,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     return None
 
 
-def _used(view: memoryview) -> int:
+def _length_in_use(view: memoryview) -> int:
     """Bytes up to the first that are zero for long, found by halving; what is behind them is not looked at."""
     low, high = 0, -(-len(view) // _PROBE)
     while low < high:

@@ -28,12 +28,12 @@ class Cover:
         """Messages that a queue points at, by physical offset, none of them before the log."""
         if len(starts):
             number = np.searchsorted(self._bases, starts, side="right") - 1
-            np.add.at(self._sums, number, _mixed(starts) - _mixed(stops))
+            np.add.at(self._sums, number, _mix(starts) - _mix(stops))
             np.maximum.at(self._ends, number, stops)
 
     def gaps(self) -> list[tuple[int, int | None]]:
         """Stretches of the log in which a message may be that no entry points at; the last one has no end."""
-        whole = self._sums == _mixed(self._bases) - _mixed(self._ends)
+        whole = self._sums == _mix(self._bases) - _mix(self._ends)
         used = np.flatnonzero(self._ends > self._bases)
         last = int(used[-1]) if len(used) else 0
         found: list[tuple[int, int | None]] = []
@@ -45,7 +45,7 @@ class Cover:
         return [*found, (end, None)]
 
 
-def _mixed(values: Any) -> Any:
+def _mix(values: Any) -> Any:
     """A 64-bit hash of each number (the finalizer of SplitMix64); sums of them wrap around."""
     mixed = np.asarray(values, np.int64).astype(np.uint64) + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST

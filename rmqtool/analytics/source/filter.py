@@ -1,4 +1,4 @@
-"""Conditions on columns as what a reader can use of them: a :class:`Choice`, and ids to look up.
+"""Conditions on columns as what a reader can use of them: a :class:`MessageChoice`, and ids to look up.
 
 Whoever hands conditions in checks the rows again: what is kept here may let more rows through, never fewer.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 
 _RANGES = {"physicalOffset": ("start", "stop"), "queueOffset": ("queue_start", "queue_stop")}
 _SETS = {"topic": "topics", "queueId": "queues", "tags": "tags", "key": "keys"}
@@ -35,10 +35,10 @@ class Wanted:
         ids: values of ``msgId``, any of which; only looked up, not applied.
     """
 
-    choice: Choice = field(default_factory=Choice)
+    choice: MessageChoice = field(default_factory=MessageChoice)
     ids: tuple[str, ...] = ()
 
-    def narrowed(self, conditions: Iterable[Condition]) -> "Wanted":
+    def narrow(self, conditions: Iterable[Condition]) -> "Wanted":
         """With more conditions that must hold; those that say nothing here are passed over."""
         wanted = self
         for condition in conditions:
@@ -87,7 +87,9 @@ def _bounds(op: str, low: int, high: int) -> tuple[int | None, int | None]:
     return first, end
 
 
-def _in_range(choice: Choice, first_name: str, end_name: str, first: int | None, end: int | None) -> Choice:
+def _in_range(
+    choice: MessageChoice, first_name: str, end_name: str, first: int | None, end: int | None
+) -> MessageChoice:
     known_first, known_end = getattr(choice, first_name), getattr(choice, end_name)
     firsts = [bound for bound in (known_first, first) if bound is not None]
     ends = [bound for bound in (known_end, end) if bound is not None]

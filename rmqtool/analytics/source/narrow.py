@@ -1,7 +1,7 @@
 """Ways to a few messages that do not go through the whole log: index, consume queues, store times.
 
 What a way leads past must not be missed. Index and queues are therefore used only in a store that a broker has closed,
-or holds; only where they are sound as far as it can be told at little cost; and what they do not reach yet is scanned.
+or holds; only where they are sound as far as that shows at little cost; and what they do not reach yet is scanned.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from formats.topics import LMQ_PREFIX
 from rmqtool.analytics.remote.stores import each
 from rmqtool.analytics.source.cover import Cover
 from rmqtool.analytics.source.filter import Wanted
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
@@ -76,7 +76,7 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
     return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
 
 
-def _names(choice: Choice) -> tuple[str, ...]:
+def _names(choice: MessageChoice) -> tuple[str, ...]:
     """The topics asked for, by name; none where there are patterns among them."""
     # a name that is not UTF-8 is shown with another letter, and several may look the same
     return () if any(_UNCLEAR & set(topic) for topic in choice.topics) else choice.topics
@@ -88,7 +88,7 @@ def _names(choice: Choice) -> tuple[str, ...]:
 def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     """By key or unique id, which the index has both; the broker hashes them with the topic.
 
-    A broker may have been told to keep no index for a while, and lost index files go unnoticed. So each message that
+    A broker may have kept no index for a while, and lost index files go unnoticed. So each message that
     queues point at must have an entry; those that have none are read besides.
     """
     files = list(open_index(log.layout, whole=False))
@@ -103,7 +103,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
         bytes_read += slots_array(file.view, file.slots).nbytes
         if file.header.index_count > 1:
             sound.append(file)
-    covered = _covered(log, hold=True) if sound else None
+    covered = _find_covered(log, hold=True) if sound else None
     if covered is None:
         return None
     scan, looked, every, sizes = covered
@@ -116,7 +116,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
         bytes_read += entries.nbytes
     bare = ~np.isin(every, np.concatenate(indexed))
     queued = {topic for topic, _queue_id, _path in log.layout.queue_dirs()}
-    topics = _names(wanted.choice) or (queued and queued | _configured(log.layout).keys())
+    topics = _names(wanted.choice) or (queued and queued | _configured_queues(log.layout).keys())
     if not topics:
         return None  # without queues there is no telling which topics there are
     # what has no unique id has its offset id as msgId
@@ -137,7 +137,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     starts, stops = np.concatenate((starts, every[bare])), np.concatenate((stops, (every + sizes)[bare]))
     starts, kept = np.unique(starts, return_index=True)
     outside = _outside(starts, scan)
-    return Way(*_joined(starts[outside], stops[kept][outside], log), scan, bytes_read + looked)
+    return Way(*_join(starts[outside], stops[kept][outside], log), scan, bytes_read + looked)
 
 
 def _chain(file: IndexView, hashed: int) -> Iterator[IndexEntry]:
@@ -160,9 +160,9 @@ def _all_slots(file: IndexView) -> bool:
 # -- consume queues ---------------------------------------------------------------------------------------------------
 
 
-def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
+def _by_queues(log: CommitLog, choice: MessageChoice) -> Way | None:
     """By topic, and maybe queue id and queue offset."""
-    covered = _covered(log)
+    covered = _find_covered(log)
     if covered is None:
         return None
     scan, bytes_read, _offsets, _sizes = covered
@@ -184,7 +184,7 @@ def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
     stops = starts + units["size"]
     inside = (starts >= (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
     inside &= _outside(starts, scan)
-    return Way(*_joined(starts[inside], stops[inside], log), scan, bytes_read)
+    return Way(*_join(starts[inside], stops[inside], log), scan, bytes_read)
 
 
 def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
@@ -195,7 +195,7 @@ def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
     return found
 
 
-def _covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int | None]], int, Any, Any] | None:
+def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int | None]], int, Any, Any] | None:
     """(stretches that queues may lack messages of, bytes read, offsets and sizes of all messages in queues if held).
 
     None where a queue's entries are not of its own topic and id, or there are too many to hold.
@@ -204,7 +204,7 @@ def _covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int
     offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
 
     def read(queue: tuple[str, int, str]) -> Any:
-        return _entries(ConsumeQueue(log.layout, *queue), Choice())
+        return _entries(ConsumeQueue(log.layout, *queue), MessageChoice())
 
     for topic, queue_id, path in log.layout.queue_dirs():
         if topic.startswith(LMQ_PREFIX):
@@ -241,7 +241,7 @@ def _data_end(file: Segment) -> int:
     return data_end(file.path, 0, file.size)
 
 
-def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
+def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
     """The entries of a queue that are asked for; None when the queue has a hole."""
     files = queue.segments.files
     if any(b.base != a.base + queue.file_size for a, b in pairwise(files)):
@@ -264,7 +264,7 @@ def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
     return np.concatenate(found) if found else np.empty(0, as_array(b"").dtype)
 
 
-def _configured(layout: StoreLayout) -> dict[str, int]:
+def _configured_queues(layout: StoreLayout) -> dict[str, int]:
     """Topic: number of queues that it is written to, as its config says."""
     from formats.config.files import Topics
 
@@ -275,7 +275,7 @@ def _configured(layout: StoreLayout) -> dict[str, int]:
     return {name: topic.write_queue_nums for name, topic in table.topics.items()} if isinstance(table, Topics) else {}
 
 
-def _joined(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
+def _join(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
     """Ranges with their near neighbours of the same file joined."""
     if not len(starts):
         return starts, stops
@@ -292,7 +292,7 @@ def _joined(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
 def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int | None, int | None, int]:
     """(start, stop, bytes read): physical offsets between which messages of a time lie; None is the log's end.
 
-    This goes by the log's order, of which somebody must know: see :mod:`rmqtool.analytics.source.times`. Store times
+    This goes by the log's order, which the caller must know of: see :mod:`rmqtool.analytics.source.times`. Store times
     grow along the log; by a minute a broker's clock may go back.
     """
     if since is None and until is None:
@@ -334,7 +334,7 @@ class _Probes:
 
 
 def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool = True) -> int | None:
-    """Where messages of a time begin: all before it in the log are older. None: at the end, or it cannot be told.
+    """Where messages of a time begin: all before it in the log are older. None: at the end, or not known.
 
     Args:
         before: whether the answer may lie before that place, or behind it.

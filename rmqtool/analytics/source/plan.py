@@ -1,4 +1,4 @@
-"""What a query asks for as pieces that can be read apart, by whoever schedules them."""
+"""What a query asks for as pieces that can be read apart, by a scheduler."""
 
 import glob
 import os
@@ -15,10 +15,10 @@ from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_l
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
 from rmqtool.analytics.source.tables import TABLES, Store, pieces_of
-from rmqtool.analytics.source.times import proved
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.source.times import prove_times
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.disk.remote import shown, uri_of
+from rmqtool.store.disk.remote import show_uri, uri_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 
@@ -35,7 +35,7 @@ class Request:
     Attributes:
         split_bytes: of log for each task; None for the usual size.
         through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
-        store_times: ``ordered`` where somebody knows that they grow along the log, up to a minute; ``any`` otherwise.
+        store_times: ``ordered`` where they are known to grow along the log, up to a minute; ``any`` otherwise.
         counters: directory where each reader leaves its counters; None for none.
         paths: of the stores, as they were given.
         columns: of the table; None for all.
@@ -71,7 +71,7 @@ class Piece:
 
     store: Store
     table: str
-    choice: Choice = field(default_factory=Choice)
+    choice: MessageChoice = field(default_factory=MessageChoice)
     splits: tuple[Split, ...] = ()
     ranges: tuple[Any, ...] = ()
     part: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[S
     uris: dict[str, str | None] = {}  # by what a store has for a path
     for path in filter(None, listed):
         if is_remote(path):
-            uris.update((shown(uri), uri) for uri in matching(path))
+            uris.update((show_uri(uri), uri) for uri in matching(path))
         else:
             uris.update((os.path.abspath(root), None) for root in _here(local_of(path)))
     if not uris:
@@ -170,7 +170,7 @@ def request_of(options: Mapping[str, str]) -> Request:
     return Request(
         stores_of(paths, options.get("brokerConf")),
         table,
-        Wanted().narrowed(conditions),
+        Wanted().narrow(conditions),
         number_of(options, "splitBytes", SPLIT_BYTES) if "splitBytes" in options else None,
         through,
         options.get("counters"),
@@ -242,7 +242,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
     return found, bytes_read
 
 
-def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, int]:
+def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple[Way, int]:
     """(where the messages of a choice's time lie, bytes read to find out)."""
     none = np.empty(0, np.int64)
     if choice.since is None and choice.until is None:
@@ -250,7 +250,7 @@ def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, i
     if store_times == "ordered":
         start, stop, looked = between(log, choice.since, choice.until)
         return Way(none, none, [(start or 0, stop)]), looked
-    found = proved(log, choice.since, choice.until)
+    found = prove_times(log, choice.since, choice.until)
     if found is None:
         return Way(none, none, [(0, None)]), 0
     starts, stops, scan, looked = found
@@ -258,13 +258,13 @@ def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, i
     return Way(starts[inside], stops[inside], scan), looked
 
 
-def _within(choice: Choice, start: int, stop: int | None) -> Choice:
+def _within(choice: MessageChoice, start: int, stop: int | None) -> MessageChoice:
     starts = [bound for bound in (start or None, choice.start) if bound is not None]
     stops = [bound for bound in (stop, choice.stop) if bound is not None]
     return replace(choice, start=max(starts, default=None), stop=min(stops, default=None))
 
 
-def _exact(store: Store, choice: Choice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
+def _exact(store: Store, choice: MessageChoice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
     """Pieces of about the same number of bytes each, over as many files as it takes."""
     splits: list[Split] = []
     ranges: list[Any] = []

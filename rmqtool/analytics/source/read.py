@@ -14,7 +14,7 @@ from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request, pieces
 from rmqtool.analytics.source.tables import BROKER, SCHEMAS, rows_of
-from rmqtool.analytics.table.arrow import BATCH_BYTES, Choice, Tally, batches
+from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
 from rmqtool.store.disk.remote import need_all
 from rmqtool.store.disk.segments import Segment
 
@@ -39,7 +39,7 @@ class Counters:
     damagedBytes: int = 0
     notDecompressed: int = 0
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: SplitTally) -> None:
         """Count what reading a split has shown."""
         self.bytesRead += tally.bytes
         self.damaged += tally.damaged
@@ -52,14 +52,14 @@ class Counters:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def save(self, folder: str) -> None:
-        """Leave the counters in a directory, for :func:`saved`."""
+        """Leave the counters in a directory, for :func:`sum_counters`."""
         path = os.path.join(folder, uuid.uuid4().hex)
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
         os.rename(path + ".part", path + ".json")
 
 
-def saved(folder: str) -> Counters:
+def sum_counters(folder: str) -> Counters:
     """The sum of all counters in a directory. A task that ran twice counts twice."""
     total = Counters()
     for name in os.listdir(folder):
@@ -69,7 +69,7 @@ def saved(folder: str) -> Counters:
     return total
 
 
-def planned(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
+def plan_pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
     """:func:`rmqtool.analytics.source.plan.pieces`, and what it cost to find them."""
     fetched = METER.bytes
     found, bytes_read = pieces(request, wanted)
@@ -105,7 +105,7 @@ def _others(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[pa.RecordBatch]:
     for split, ranges in zip(piece.splits, piece.ranges, strict=True):
-        tally = Tally()
+        tally = SplitTally()
         if ranges is None:
             start, looked = exact(split, piece.store.layout)
             counters.bytesRead += looked
@@ -115,13 +115,13 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
             file = split.segment()
             need_all(file.mapped(), ranges.tolist())
             parts = (replace(split, start=int(first), stop=int(last), last=False) for first, last in ranges)
-            yield from _gathered(parts, file, piece.choice, tally, columns)
+            yield from _gather(parts, file, piece.choice, tally, columns)
             file.release()
         counters.add(tally)
 
 
-def _gathered(
-    splits: Iterator[Split], file: Segment, choice: Choice, tally: Tally, columns: list[str]
+def _gather(
+    splits: Iterator[Split], file: Segment, choice: MessageChoice, tally: SplitTally, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many small splits in batches of a decent size."""
     waiting: list[pa.RecordBatch] = []

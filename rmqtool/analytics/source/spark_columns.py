@@ -48,7 +48,7 @@ class SparkColumns:
                 raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
         self.names, self._schema = schema.fieldNames(), schema
 
-    def fitted(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fit(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches with the very types that Spark compares with, nullability included."""
         from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -3,7 +3,7 @@
 An offset is a :class:`~rmqtool.analytics.dump.position.Position` for each store, by its path: a physical offset where a
 record ends, and the proof of what lies before it. What lies between two offsets is the same whenever it is read, so a
 batch that Spark repeats after a failure has the same rows; a store whose log is not the one that was read, because it
-was cut and written anew or is another one, stops the stream.
+was cut and rewritten or is another one, stops the stream.
 """
 
 import json
@@ -118,7 +118,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         try:
             found = stores_of(paths if isinstance(paths, str) else list(paths), self.request.broker_conf)
-        except UnreadableStore:  # what was there is gone: whoever reads it says so
+        except UnreadableStore:  # what was there is gone: its reader says so
             return
         self.stores += tuple(store for store in found if store.root not in known and _is_store(store))
 
@@ -151,26 +151,26 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         from rmqtool.analytics.dump.position import Inside, Position
 
-        told = offsets.get(store.root)
-        if told is None:  # a store that was not among those that were streamed, of which nothing was read
+        saved = offsets.get(store.root)
+        if saved is None:  # a store that was not among those that were streamed, of which nothing was read
             return Position.at(log, max(log.min_offset, 0))
-        if type(told) is int:
-            where = f"{store.root}: the offset {told} of this checkpoint is of an earlier version"
-            if not self.options.accept_unproven and told > max(log.min_offset, 0):
+        if type(saved) is int:
+            where = f"{store.root}: the offset {saved} of this checkpoint is of an earlier version"
+            if not self.options.accept_unproven and saved > max(log.min_offset, 0):
                 raise Refused(
                     f"{where}, which does not prove that the log is still the one that was read up to there. To go on: "
                     "option onUnproven=accept if the store was neither cut nor replaced since; else "
                     f"{_ANEW.format(json.dumps({store.root: 0}))}"
                 )
             try:
-                found = Position.at(log, told) if told >= log.min_offset else Position(told)
+                found = Position.at(log, saved) if saved >= log.min_offset else Position(saved)
             except Inside as err:
-                raise Refused(f"{where}, and the log was cut and written anew since: {err}. {_how(store)}") from err
+                raise Refused(f"{where}, and the log was cut and rewritten since: {err}. {_how(store)}") from err
         else:
             try:
-                found = Position.from_dict(told)
+                found = Position.from_dict(saved)
             except ValueError as err:
-                raise BadValue(f"{store.root}: the checkpoint holds {told!r}, which is not an offset: {err}") from err
+                raise BadValue(f"{store.root}: the checkpoint holds {saved!r}, which is not an offset: {err}") from err
         if (changed := found.differs(log)) is not None:
             raise Refused(
                 f"{store.root}: was read up to {found.next}, and the log is not the one that was read: {changed}. "
@@ -265,7 +265,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         piece, end = partition.value.piece, partition.value.end
         try:
-            yield from self.columns.fitted(read_piece(piece, self.columns.names, Counters()))
+            yield from self.columns.fit(read_piece(piece, self.columns.names, Counters()))
         except UnreadableStore:
             (split,) = piece.splits
             if not self.options.skip_expired or os.path.exists(split.path):

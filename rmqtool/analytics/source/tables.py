@@ -13,7 +13,7 @@ from formats.errors import FormatError
 from formats.index import entries_array, entry_at
 from formats.message.bodies import decompress
 from formats.primitives import COMPRESSED
-from rmqtool.analytics.remote.stores import attached
+from rmqtool.analytics.remote.stores import attach_store
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
@@ -28,7 +28,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.compaction import compaction_queues_of, key_of
 from rmqtool.store.queues.reader import ConsumeQueue
-from rmqtool.store.queues.rocks import RocksQueue, queue_database, rocks_queues_of
+from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
 _ROCKSDB = "rocksdb"  # in place of a directory, of queues that are in the store's database
 BROKER = pa.field("broker", pa.string())
@@ -88,7 +88,7 @@ class Store:
     def layout(self) -> StoreLayout:
         """The store, opened."""
         if self.uri is not None:
-            attached(self.uri, self.listing)
+            attach_store(self.uri, self.listing)
         return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
 
 
@@ -164,10 +164,10 @@ def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBat
 
 def _queue(layout: StoreLayout, kind: str, topic: str, queue_id: int) -> AnyQueue:
     if kind == _ROCKSDB:
-        database = queue_database(layout)
-        if database is None:
+        queue = open_rocks_queue(layout, topic, queue_id)
+        if queue is None:
             raise UnreadableStore(f"{layout.root}: its queues are no longer in RocksDB")
-        return RocksQueue(layout, database, topic, queue_id)
+        return queue
     return (BatchQueue if kind == BATCH_QUEUES else ConsumeQueue)(layout, topic, queue_id)
 
 
@@ -209,7 +209,7 @@ def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return store_info(layout).to_dict()["topics"]  # type: ignore[no-any-return]
 
 
-def _compacted(layout: StoreLayout) -> Iterator[dict[str, Any]]:
+def _compacted_rows(layout: StoreLayout) -> Iterator[dict[str, Any]]:
     """What consumers of compacted topics get; ``latest`` tells the newest message of a key, unless that deletes it."""
     for queue in compaction_queues_of(layout):
         newest = {message.record.queue_offset for message in queue.latest().values()}
@@ -233,7 +233,7 @@ def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return (finding.to_dict() for finding in check_store(layout))
 
 
-_PLAIN = {"offsets": _offsets, "topics": _topics, "compacted": _compacted, "findings": _findings}
+_PLAIN = {"offsets": _offsets, "topics": _topics, "compacted": _compacted_rows, "findings": _findings}
 
 
 def _without_broker(table: str) -> pa.Schema:

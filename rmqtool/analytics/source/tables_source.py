@@ -111,12 +111,12 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.plan import warn_of_elsewhere
-        from rmqtool.analytics.source.read import planned
+        from rmqtool.analytics.source.read import plan_pieces
 
         with _told_in_one_line():
             if self.request.table == "messages":
                 warn_of_elsewhere(self.request.stores)
-            found, counters = planned(self.request.suiting(self.columns.names), self.request.wanted)
+            found, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]
@@ -127,6 +127,6 @@ class Reader(DataSourceReader):
         if partition.value is None:  # what Spark makes of a plan without pieces
             return
         counters = Counters()
-        yield from self.columns.fitted(read_piece(partition.value, self.columns.names, counters))
+        yield from self.columns.fit(read_piece(partition.value, self.columns.names, counters))
         if self.request.counters:
             counters.save(self.request.counters)

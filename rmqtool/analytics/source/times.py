@@ -20,7 +20,7 @@ _FEW = 2 << 20  # bytes of log that are read as fast as they are looked at
 _Found = tuple[Any, Any, list[tuple[int, int | None]], int]
 
 
-def proved(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
+def prove_times(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
     """(starts and stops of ranges with messages of a time, stretches that must be read besides, bytes looked at).
 
     None where looking costs as much as reading: in a small log, and in one that is elsewhere.
@@ -60,7 +60,7 @@ def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     walker = Walker(view, ROWS, crc=False)
     while True:
         rows, following = walker.walk(at, file.size, at + _WINDOW)
-        # whoever reads a part goes on, behind damage, where a record says its position: so must all that are led past
+        # readers of a part go on, behind damage, where a record says its position: so must all that are led past
         if not rows.records or (rows.physical_offset != rows.at + file.base).any():
             break
         wanted = (rows.store_timestamp >= low) & (rows.store_timestamp <= high)

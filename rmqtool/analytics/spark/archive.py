@@ -15,12 +15,12 @@ def archive_of(java: Java) -> str:
     import pyspark
 
     program = os.path.realpath(os.path.join(java.home, "bin", "java"))
-    told = (program, _changed(program), java.version, pyspark.__version__, os.path.realpath(pyspark.__file__))
-    key = hashlib.sha256("\0".join(map(str, told)).encode()).hexdigest()[:16]
+    stamps = (program, _mtime(program), java.version, pyspark.__version__, os.path.realpath(pyspark.__file__))
+    key = hashlib.sha256("\0".join(map(str, stamps)).encode()).hexdigest()[:16]
     return os.path.join(cache_dir("spark", "classes"), f"{key}.jsa")
 
 
-def _changed(path: str) -> int:
+def _mtime(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:

@@ -1,7 +1,7 @@
 """Long calls into Spark that a signal ends, and a word about what they wait for.
 
 py4j waits for an answer of the JVM in the thread that asked, and a thread whose wait was interrupted gets no answer to
-anything else before the first one has come. So somebody else asks, and the main thread waits for that.
+anything else before the first one has come. So another thread asks, and the main thread waits for that.
 """
 
 import re
@@ -41,7 +41,7 @@ def connecting(master: str, tell: Tell | None) -> Iterator[None]:
         timer.cancel()
 
 
-def awaited(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:
+def wait_for(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:
     """The result of a call that has Spark do something. An exception that a signal raises here ends that too.
 
     Args:

@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 
 
-def lost(err: BaseException) -> str | None:
+def explain_lost(err: BaseException) -> str | None:
     """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
     from py4j.protocol import Py4JNetworkError
 
@@ -44,5 +44,5 @@ def failure(err: BaseException) -> str:
         indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
         for line in lines[headers[-1] + 1 :]:
             if not line[indent : indent + 1].isspace():
-                return cleaned(line.strip())
-    return cleaned(lines[0].strip()) if lines else type(err).__name__
+                return remove_secrets(line.strip())
+    return remove_secrets(lines[0].strip()) if lines else type(err).__name__

@@ -14,7 +14,7 @@ from rmqtool.analytics.spark.awaiting import Tell, connecting
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
 from rmqtool.analytics.spark.jvm import Jvm, environment
-from rmqtool.analytics.spark.settings import NOT_CONNECT, applied, environment_of, settings_of
+from rmqtool.analytics.spark.settings import NOT_CONNECT, apply_changes, environment_of, settings_of
 from rmqtool.errors import BadValue, MissingRuntime
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Started:
             ours = settings_of(work_dir, settings, local=local, brief=brief, java_options=java_options)
             options = {"spark.master": master, **ours}
             arguments = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
-            self.jvm = Jvm(applied(changes), arguments, scratch)
+            self.jvm = Jvm(apply_changes(changes), arguments, scratch)
         except BaseException:
             scratch.remove()
             raise
@@ -188,14 +188,14 @@ class Started:
         context, self._context = self._context, None
         if context is not None and self._orderly:
             with suppress(Exception):
-                context.stop()  # a cluster must be told
+                context.stop()  # a cluster must hear of it
         context = context or SparkContext._active_spark_context  # one that failed half-way is registered
         server = getattr(context, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda *_: None  # it prints a stack trace when the JVM is gone
         self.jvm.stop()
         if context is not None:
-            context._jsc = context._accumulatorServer = None  # there is nothing left to be told
+            context._jsc = context._accumulatorServer = None  # there is nothing left to notify
             with suppress(Exception):
                 context.stop()
         if server is not None:

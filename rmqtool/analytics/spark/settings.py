@@ -44,7 +44,7 @@ def settings_of(
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # by default only what writes minds them
         "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
-        "spark.driver.extraJavaOptions": " ".join([*java, *map(_quoted, [*java_options, temporary])]),
+        "spark.driver.extraJavaOptions": " ".join([*java, *map(_quote, [*java_options, temporary])]),
     }
     if local:
         settings |= {
@@ -62,7 +62,7 @@ def has_unix_sockets(directory: str) -> bool:
     return hasattr(socket, "AF_UNIX") and len(os.fsencode(directory)) + _SOCKET_NAME <= _SOCKET_PATH
 
 
-def _quoted(option: str) -> str:
+def _quote(option: str) -> str:
     return f'"{option}"'
 
 
@@ -97,7 +97,7 @@ def _has_name() -> bool:
         return False
 
 
-def applied(changes: Mapping[str, str | None]) -> dict[str, str]:
+def apply_changes(changes: Mapping[str, str | None]) -> dict[str, str]:
     """Our own environment with changes; None takes a variable away."""
     merged: dict[str, str | None] = {**os.environ, **changes}
     return {name: value for name, value in merged.items() if value is not None}

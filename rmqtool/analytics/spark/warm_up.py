@@ -14,7 +14,7 @@ from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
 from rmqtool.analytics.spark.session import Started, session_of
 from rmqtool.analytics.spark.where import Where
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import MissingRuntime
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _use(spark: "SparkSession", folder: str) -> None:
     with open(log, "wb") as file:
         file.write(bytes(4096))
     split = Split(0, log, 0, 4096, 0, 4096, last=True, exact=True)
-    everything.select([split], Choice(), Folder(os.path.join(folder, "selected")))
+    everything.select([split], MessageChoice(), Folder(os.path.join(folder, "selected")))
     frame = spark.range(1000).selectExpr("id % 7 as a", "cast(id as string) as b", "timestamp_millis(id) as c")
     frame.write.parquet(os.path.join(folder, "frame"))
     frame = spark.read.parquet(os.path.join(folder, "frame"))

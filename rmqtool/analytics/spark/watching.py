@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from rmqtool.progress import Stage, heard, stage
+from rmqtool.progress import Stage, is_heard, stage
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -17,7 +17,7 @@ _EVERY = 0.25  # seconds between two looks
 def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
     """A part of the work (:func:`rmqtool.progress.stage`) that Spark's tasks do, counted in them."""
     with stage(name, unit="tasks") as found:
-        if not heard():
+        if not is_heard():
             yield
             return
         over, others = Event(), set(context.statusTracker().getActiveJobsIds())
@@ -32,7 +32,7 @@ def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
 
 def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event) -> None:
     tasks: dict[int, tuple[int, int]] = {}  # (done, all) of each stage that was seen
-    with suppress(Exception):  # Spark has ended, and whoever waits for it is told so
+    with suppress(Exception):  # Spark has ended, which those who wait for it hear
         tracker = context.statusTracker()
         while not over.wait(_EVERY):
             for job in set(tracker.getActiveJobsIds()) - others:

@@ -24,12 +24,12 @@ from pyspark.sql.types import LongType, StructType
 
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
-from rmqtool.analytics.spark.awaiting import Tell, awaited
+from rmqtool.analytics.spark.awaiting import Tell, wait_for
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.table.arrow import batches
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.errors import BadValue, RmqError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Piece(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, splits: Sequence[Split], choice: Choice, columns: Sequence[str]) -> None:
+    def __init__(self, splits: Sequence[Split], choice: MessageChoice, columns: Sequence[str]) -> None:
         self._splits, self._choice, self._columns = splits, choice, columns
 
     def partitions(self) -> list[InputPartition]:
@@ -55,7 +55,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         split: Split = partition.split
-        for batch in batches(split, self._choice, Tally(), columns=self._columns):
+        for batch in batches(split, self._choice, SplitTally(), columns=self._columns):
             number = pa.repeat(pa.scalar(split.number, pa.int64()), batch.num_rows)
             yield batch.append_column(pa.field(_SPLIT, pa.int64(), nullable=False), number)
 
@@ -120,15 +120,15 @@ class Where:
         names = {name for each in self._filters for name in _names(each)}
         self.columns = [name for name in MESSAGE_SCHEMA.names if name in names or name == _OFFSET]
 
-    def narrowed(self, choice: Choice) -> Choice:
+    def narrow(self, choice: MessageChoice) -> MessageChoice:
         """A choice without messages that the condition cannot hold for."""
         for each in self._filters:
             for part in _conjuncts(each):
-                choice = _narrowed(choice, part)
+                choice = _narrow(choice, part)
         return choice
 
-    def select(self, splits: Sequence[Split], choice: Choice, folder: Folder, tell: Tell | None = None) -> None:
-        """Write the offsets of a choice's messages for which the condition holds, for :func:`selected`.
+    def select(self, splits: Sequence[Split], choice: MessageChoice, folder: Folder, tell: Tell | None = None) -> None:
+        """Write the offsets of a choice's messages for which the condition holds, for :func:`read_selected`.
 
         Raises:
             RmqError: Spark fails.
@@ -147,7 +147,7 @@ class Where:
             frame.write.format(_SOURCE).mode("append").save()
 
         try:
-            awaited(self._spark.sparkContext, save, tell)
+            wait_for(self._spark.sparkContext, save, tell)
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 
@@ -156,7 +156,7 @@ def _name(split: int) -> str:
     return f"split-{split}.parquet"
 
 
-def selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def read_selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The physical offsets of a split that were selected, in order."""
     if folder.size(_name(split.number)) is None:
         return np.zeros(0, np.int64)
@@ -195,7 +195,7 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
         yield condition
 
 
-def _narrowed(choice: Choice, part: Any) -> Choice:
+def _narrow(choice: MessageChoice, part: Any) -> MessageChoice:
     kind = _kind(part)
     if kind == "In":
         items = [part.list().apply(at) for at in range(part.list().size())]
@@ -220,7 +220,7 @@ def _narrowed(choice: Choice, part: Any) -> Choice:
     return choice
 
 
-def _among(choice: Choice, name: str, values: list[Any]) -> Choice:
+def _among(choice: MessageChoice, name: str, values: list[Any]) -> MessageChoice:
     if name == "topic" and not choice.topics:
         return replace(choice, topics=tuple(value.toString() for value in values if value is not None))
     if name == "queueId" and not choice.queues:
@@ -228,7 +228,7 @@ def _among(choice: Choice, name: str, values: list[Any]) -> Choice:
     return choice
 
 
-def _between(choice: Choice, start: str, stop: str, kind: str, first: int, behind: int) -> Choice:
+def _between(choice: MessageChoice, start: str, stop: str, kind: str, first: int, behind: int) -> MessageChoice:
     low, high = getattr(choice, start), getattr(choice, stop)
     changes: dict[str, Any] = {}
     if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):

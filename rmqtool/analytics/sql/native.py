@@ -13,7 +13,7 @@ from typing import Any
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.analytics.source.plan import Request
-from rmqtool.analytics.source.read import Counters, planned, read_piece
+from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
 from rmqtool.analytics.sql.ready import OWN_PREFIXES, OWN_TOPICS, READY, WAITING_TOPICS
 from rmqtool.progress import stage
 from rmqtool.store.log.commit_log import CommitLog
@@ -46,7 +46,7 @@ def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
 
 
 def _read(request: Request, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
-    found, planning = planned(request.suiting(columns), request.wanted)
+    found, planning = plan_pieces(request.suiting(columns), request.wanted)
     counters.merge(planning)
     with stage("reading the store", len(found), "parts") as reading:
         for piece in found:
@@ -63,7 +63,7 @@ def _first(value: Any) -> tuple[bool, Any]:
     return value is not None, value if value is not None else 0
 
 
-def _sent(tables: _Tables) -> Iterator[Row]:
+def _messages_of_users(tables: _Tables) -> Iterator[Row]:
     """Messages of topics that a broker does not fill itself."""
     return (
         row
@@ -72,7 +72,7 @@ def _sent(tables: _Tables) -> Iterator[Row]:
     )
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Row]]:
+def _group(rows: Iterable[Row], key: Callable[[Row], tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Row]]:
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -119,11 +119,11 @@ def _sizes(tables: _Tables) -> list[Row]:
 
 
 def _by_id(tables: _Tables) -> Iterator[tuple[Any, Row]]:
-    return ((_property(row, "UNIQ_KEY"), row) for row in _sent(tables))
+    return ((_property(row, "UNIQ_KEY"), row) for row in _messages_of_users(tables))
 
 
 def _by_key(tables: _Tables) -> Iterator[tuple[Any, Row]]:
-    return ((key, row) for row in _sent(tables) for key in dict.fromkeys(row["keys"]))
+    return ((key, row) for row in _messages_of_users(tables) for key in dict.fromkeys(row["keys"]))
 
 
 def _property(row: Row, name: str) -> str | None:
@@ -150,7 +150,7 @@ def _duplicates(by: str, keyed: Callable[[_Tables], Iterator[tuple[Any, Row]]]) 
 
 
 def _producers(tables: _Tables) -> list[Row]:
-    groups = _grouped(_sent(tables), lambda row: (row["broker"], _PORT.sub("", row["bornHost"])))
+    groups = _group(_messages_of_users(tables), lambda row: (row["broker"], _PORT.sub("", row["bornHost"])))
     found = []
     for (broker, host), rows in groups.items():
         born = _bounds(rows, "bornTimestamp")
@@ -164,7 +164,7 @@ def _producers(tables: _Tables) -> list[Row]:
 
 def _lag(tables: _Tables) -> list[Row]:
     found = []
-    for (broker, group, topic), rows in _grouped(
+    for (broker, group, topic), rows in _group(
         tables["offsets"], lambda row: (row["broker"], row["group"], row["topic"])
     ).items():
         stored = [row["brokerOffset"] for row in rows if row["brokerOffset"] is not None]
@@ -176,12 +176,12 @@ def _lag(tables: _Tables) -> list[Row]:
     return sorted(found, key=lambda row: (-row["lag"], row["broker"], row["group"], row["topic"]))
 
 
-def _unconsumed(tables: _Tables) -> list[Row]:
-    offsets = _grouped(tables["offsets"], lambda row: (row["broker"], row["topic"], row["queueId"]))
+def _unconsumed_rows(tables: _Tables) -> list[Row]:
+    offsets = _group(tables["offsets"], lambda row: (row["broker"], row["topic"], row["queueId"]))
     nobody = [{"group": None, "consumerOffset": None}]
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys")
     found = []
-    for row in _sent(tables):
+    for row in _messages_of_users(tables):
         for offset in offsets.get((row["broker"], row["topic"], row["queueId"]), nobody):
             if offset["consumerOffset"] is None or row["queueOffset"] >= offset["consumerOffset"]:
                 rest = {name: row[name] for name in columns}
@@ -227,6 +227,6 @@ _REPORTS: dict[str, Callable[[_Tables], list[Row]]] = {
     "duplicates-by-key": _duplicates("key", _by_key),
     "producers": _producers,
     "lag": _lag,
-    "unconsumed": _unconsumed,
+    "unconsumed": _unconsumed_rows,
     "retries": _retries,
 }

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.local.scratch import scratch_dir
-from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.analytics.source.plan import Piece, Request
-from rmqtool.analytics.source.read import Counters, planned, read_piece
+from rmqtool.analytics.source.read import Counters, plan_pieces, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS
-from rmqtool.analytics.spark.awaiting import awaited
-from rmqtool.analytics.spark.failure import failure, lost
+from rmqtool.analytics.spark.awaiting import wait_for
+from rmqtool.analytics.spark.failure import explain_lost, failure
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
@@ -76,7 +76,7 @@ class Answer:
         Raises:
             BadValue: the query fails on a value.
         """
-        with told():
+        with translate_errors():
             rows = self.frame.toLocalIterator()
             try:
                 with tasks_told(self.frame.sparkSession.sparkContext, "asking Spark"):
@@ -85,7 +85,7 @@ class Answer:
                     yield first
                 yield from rows
             finally:
-                del rows  # who stops early does so while there is a Spark to be told
+                del rows  # an early stop happens while Spark is there to hear of it
 
     def write_parquet(self, path: str) -> None:
         """Write the rows to one Parquet file, which appears when it is whole.
@@ -97,8 +97,8 @@ class Answer:
         with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
             folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
             context, writer = self.frame.sparkSession.sparkContext, self.frame.coalesce(1).write.mode("overwrite")
-            with told(), tasks_told(context, "asking Spark"):
-                awaited(context, partial(writer.parquet, folder))
+            with translate_errors(), tasks_told(context, "asking Spark"):
+                wait_for(context, partial(writer.parquet, folder))
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.umask(umask := os.umask(0o077))
             os.chmod(os.path.join(folder, part), 0o666 & ~umask)  # Hadoop has a umask of its own
@@ -106,7 +106,7 @@ class Answer:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Spark's errors about a query as ours, in one line.
 
     Raises:
@@ -123,9 +123,9 @@ def told() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, EOFError, ConnectionError) as err:
-        if (reason := lost(err)) is not None:
+        if (reason := explain_lost(err)) is not None:
             raise RmqError(reason) from err
-        raise BadValue(cleaned(_line(str(err)) or failure(err))) from err
+        raise BadValue(remove_secrets(_line(str(err)) or failure(err))) from err
     finally:
         log.disabled = before
 
@@ -187,14 +187,14 @@ def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Ans
     for table, path in folders.items():
         os.mkdir(path)
         pq.write_table(_readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
-    with told(), stage("asking Spark"):
+    with translate_errors(), stage("asking Spark"):
         _only_queries(spark, query)
         _register(spark, folders)
         needed = needs(spark.sql(query)._jdf.queryExecution().executedPlan(), folders)
     counters = Counters()
     for table, need in needed.items():
         counters.merge(_decode(spark.sparkContext, replace(request, table=table), need, folders[table]))
-    with told():
+    with translate_errors():
         _register(spark, folders)
         return Answer(spark.sql(query), counters)
 
@@ -248,8 +248,8 @@ def _only_queries(spark: "SparkSession", query: str) -> None:
 def _decode(context: "SparkContext", request: Request, need: Need, folder: str) -> Counters:
     """Write what is needed of a table as Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
-    wanted = request.wanted.narrowed(need.conditions)
-    found, counters = planned(request.suiting(columns), wanted)
+    wanted = request.wanted.narrow(need.conditions)
+    found, counters = plan_pieces(request.suiting(columns), wanted)
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(found))
     if sum(map(_size, found)) < _ALONE:
@@ -259,8 +259,8 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
                 done.append(write(item))
                 reading.done += 1
     else:
-        with told(), tasks_told(context, "reading the store"):
-            done = awaited(context, context.parallelize(numbered, len(numbered)).map(write).collect)
+        with translate_errors(), tasks_told(context, "reading the store"):
+            done = wait_for(context, context.parallelize(numbered, len(numbered)).map(write).collect)
     for result in done:
         if isinstance(result, str):
             raise RmqError(result)

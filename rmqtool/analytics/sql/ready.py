@@ -3,18 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE, TIMER
-from rmqtool.errors import BadValue
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, OPS, RETRY_PREFIX, SCHEDULE, TIMER
 
 # topics that a broker fills itself, with messages of others that wait, are retried, or are given up
 WAITING_TOPICS = (SCHEDULE, TIMER)
 OWN_TOPICS = (
-    *WAITING_TOPICS, HALF, OP, GIVEN_UP,
+    *WAITING_TOPICS, *HALVES, *OPS, GIVEN_UP,
 )  # fmt: skip
 OWN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _OWN = f"""(topic IN {OWN_TOPICS}
@@ -181,30 +176,3 @@ _ALL = (
     ),
 )  # fmt: skip
 READY = {query.name: query for query in _ALL}
-
-
-def ready_frame(spark: "SparkSession", name: str, path: str, **options: Any) -> "DataFrame":
-    """The rows of a ready query as a data frame, by the data source ``rocketmq``.
-
-    Args:
-        name: a key of :data:`READY`.
-        path: of a store, or of several.
-        options: of the data source, as ``topic`` or ``since``.
-
-    Raises:
-        BadValue: no such report.
-    """
-    ready = READY.get(name)
-    if ready is None:
-        raise BadValue(f"no report {name!r}; there are {', '.join(READY)}")
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from rmqtool.analytics.source.tables import SCHEMAS
-
-    frames: dict[str, Any] = {}
-    for table, columns in ready.columns.items():
-        schema = from_arrow_schema(SCHEMAS[table])
-        chosen = type(schema)([schema[column] for column in columns])
-        reader = spark.read.format("rocketmq").schema(chosen).options(table=table, **options)
-        frames[table] = reader.load(path)
-    return spark.sql(ready.query, **frames)

@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from rmqtool.analytics.ranges.large import is_large
 from rmqtool.analytics.ranges.splits import Split
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import schema_of
-from rmqtool.analytics.table.tally import Tally, crc_of
+from rmqtool.analytics.table.tally import SplitTally, crc_of
 from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.disk.remote import Partial
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import next_record
 
-__all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
+__all__ = ["BATCH_BYTES", "MessageChoice", "SplitTally", "batches"]
 
 BATCH_BYTES = 8 << 20  # of message after which a batch is full; the message that fills it may be any size
 _VIEWED = 4  # times as much, where bodies take no memory
@@ -27,8 +27,8 @@ _VIEWED = 4  # times as much, where bodies take no memory
 
 def batches(
     split: Split,
-    choice: Choice,
-    tally: Tally,
+    choice: MessageChoice,
+    tally: SplitTally,
     batch_bytes: int = BATCH_BYTES,
     *,
     columns: Sequence[str] | None = None,

@@ -25,8 +25,8 @@ class ByteColumn:
         rows = self._rows + len(texts.length)
         missing = texts.length < 0
         size = int(texts.length.sum() + np.count_nonzero(missing))
-        self._data = _grown(self._data, self._filled, self._filled + size)
-        self._offsets = _grown(self._offsets, self._rows + 1, rows + 1)
+        self._data = _grow(self._data, self._filled, self._filled + size)
+        self._offsets = _grow(self._offsets, self._rows + 1, rows + 1)
         self._filled = gather(texts, self._data, self._offsets[self._rows + 1 : rows + 1], self._filled)
         self._missing.append(missing)
         self._rows = rows
@@ -49,7 +49,7 @@ class ByteColumn:
 _Values = TypeVar("_Values", bound=np.ndarray[Any, Any])
 
 
-def _grown(values: _Values, filled: int, needed: int) -> _Values:
+def _grow(values: _Values, filled: int, needed: int) -> _Values:
     if needed <= len(values):
         return values
     made = np.empty(max(needed, 2 * len(values)), values.dtype)

@@ -12,7 +12,7 @@ from formats.message.read import Record
 
 
 @dataclass(frozen=True)
-class Choice:
+class MessageChoice:
     """Which messages. Times are store times in ms since the epoch; ``until`` and all ``stop`` are exclusive.
 
     Attributes:

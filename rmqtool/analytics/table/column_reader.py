@@ -4,19 +4,18 @@ from collections.abc import Generator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from formats.message.read import MIN_SIZE
 from rmqtool.analytics.ranges.record_rows import walk_rows
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
-from rmqtool.analytics.table.inner import divided
+from rmqtool.analytics.table.inner import divide_batches
 from rmqtool.analytics.table.record_block import Mask, RecordBlock
 from rmqtool.analytics.table.row_reader import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.kernels.arrow import ItemParser, offset_ids, split_keys, views_of
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Walker
@@ -32,7 +31,7 @@ class ColumnReader:
         tally: filled along the way.
     """
 
-    def __init__(self, schema: pa.Schema, choice: Choice, tally: Tally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
         self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
         self._columns: list[GrowingColumn] = []
@@ -58,9 +57,9 @@ class ColumnReader:
                 continue
             begin, size = int(item.at[-1]), int(item.total_size[-1])
             self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            for rows in divided(memory.view, item):
+            for rows in divide_batches(memory.view, item):
                 block = RecordBlock(file, memory.address, rows)
-                mask = chosen(block, self._choice)
+                mask = choose_rows(block, self._choice)
                 yield from self._add(block if mask.all() else block.pick(mask))
 
     def _add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
@@ -88,7 +87,7 @@ class ColumnReader:
         bodies: dict[int, bytes | str] = {}
         if self._with_bodies:
             ends = self._size + np.cumsum(sizes + rows.body_length[start:stop])
-            for row in (row - start for row in block.compressed() if start <= row < stop):
+            for row in (row - start for row in block.compressed_rows() if start <= row < stop):
                 if row and ends[row - 1] >= self._limits.bytes:
                     break
                 body = bodies[row] = block.inflate(start + row)
@@ -109,13 +108,15 @@ class ColumnReader:
 
 
 def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
+    import pyarrow.compute as pc  # a report does without
+
     wanted = pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     found: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)
     return found
 
 
-def chosen(block: RecordBlock, choice: Choice) -> Mask:
-    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.Choice.has` tells."""
+def choose_rows(block: RecordBlock, choice: MessageChoice) -> Mask:
+    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.MessageChoice.has` tells."""
     rows, mask = block.rows, np.ones(len(block), np.bool_)
     for values, start, stop in (
         (rows.store_timestamp, choice.since, choice.until),

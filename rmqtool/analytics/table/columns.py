@@ -11,7 +11,7 @@ from rmqtool.analytics.table.body_views import BodyViews
 from rmqtool.analytics.table.byte_columns import ByteColumn, each_text, text_of
 from rmqtool.analytics.table.record_block import RecordBlock
 from rmqtool.analytics.table.schema import BODY_ENCODING, MAX_TIME, MIN_TIME
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.kernels.arrow import Lists
 from rmqtool.kernels.tables.messages import Texts
 from rmqtool.kernels.tables.shapes import Column
@@ -45,7 +45,7 @@ class _Numbers:
 class _Times:
     """Milliseconds as instants; null outside of what readers can show."""
 
-    def __init__(self, kind: pa.DataType, tally: Tally, values: Callable[[RecordBlock], Column]) -> None:
+    def __init__(self, kind: pa.DataType, tally: SplitTally, values: Callable[[RecordBlock], Column]) -> None:
         self._kind, self._tally, self._values = kind, tally, values
         self._parts: list[Column] = []
 
@@ -159,13 +159,13 @@ _TEXTS: dict[str, tuple[Callable[[RecordBlock], Texts], Callable[[pa.BinaryArray
 }
 
 
-def column_of(name: str, kind: pa.DataType, tally: Tally, source: str) -> GrowingColumn:
+def column_of(name: str, kind: pa.DataType, tally: SplitTally, source: str) -> GrowingColumn:
     """The column of a field of the message schema.
 
     Args:
         name: of the field.
         kind: of its values.
-        tally: told what could not be decoded.
+        tally: counts what could not be decoded.
         source: of the rows, for the field that says it.
     """
     if name in _NUMBERS:

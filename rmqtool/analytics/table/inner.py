@@ -16,7 +16,7 @@ MOST = 1 << 14  # rows that are made of batches at once: of one record there may
 _NAMES = BatchSpan._fields
 
 
-def divided(view: memoryview, rows: Rows) -> Iterator[Rows]:
+def divide_batches(view: memoryview, rows: Rows) -> Iterator[Rows]:
     """Rows with a row for each message, in the same order.
 
     Args:
@@ -45,13 +45,13 @@ def _messages(view: memoryview, rows: Rows, row: int, spans: Iterator[BatchSpan]
     for span in spans:
         some.append(span)
         if len(some) == MOST:
-            yield _made(view, rows, row, first, some)
+            yield _make_rows(view, rows, row, first, some)
             first, some = first + len(some), []
     if some:
-        yield _made(view, rows, row, first, some)
+        yield _make_rows(view, rows, row, first, some)
 
 
-def _made(view: memoryview, rows: Rows, row: int, first: int, spans: list[BatchSpan]) -> Rows:
+def _make_rows(view: memoryview, rows: Rows, row: int, first: int, spans: list[BatchSpan]) -> Rows:
     count = len(spans)
     made = Rows(*(np.repeat(column[row : row + 1], count) for column in rows))
     own = dict(zip(_NAMES, np.array(spans, np.int64).T, strict=True))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Protocol):
-    """Texts one behind the other; as :class:`rmqtool.services.waiting.plain_timers.PlainTexts` has them."""
+    """Texts one behind the other; as :class:`rmqtool.services.timers.plain.PlainTexts` has them."""
 
     @property
     def data(self) -> "np.ndarray[Any, Any]":
@@ -60,7 +60,7 @@ def json_lines(columns: Mapping[str, Any]) -> str:
         else:
             parts += [before, _numbers(column)]
         before = ","
-    return _joined([*parts, before.removesuffix(",") + "}\n"])
+    return _join([*parts, before.removesuffix(",") + "}\n"])
 
 
 def csv_lines(columns: Mapping[str, Any]) -> str:
@@ -73,7 +73,7 @@ def csv_lines(columns: Mapping[str, Any]) -> str:
             continue
         parts += [before, _texts(column, "", "", "") if hasattr(column, "listed") else _numbers(column)]
         before = ","
-    return _joined([*parts, before.removesuffix(",") + "\n"])
+    return _join([*parts, before.removesuffix(",") + "\n"])
 
 
 def _csv_value(value: str | int | None) -> str:
@@ -114,7 +114,7 @@ def _value(text: str) -> "pa.StringScalar":
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])[0]
 
 
-def _joined(parts: list[Any]) -> str:
+def _join(parts: list[Any]) -> str:
     import numpy as np
     import pyarrow.compute as pc
 

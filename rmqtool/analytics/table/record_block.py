@@ -51,7 +51,7 @@ class RecordBlock:
     def _texts(self, at: Column, length: Column) -> Texts:
         return Texts(at + self._address, np.array(length))
 
-    def _kept(self, data: bytes) -> tuple[int, int]:
+    def _keep_bytes(self, data: bytes) -> tuple[int, int]:
         memory = Memory(data)
         self._keep.append(memory)
         return memory.address, memory.length
@@ -84,7 +84,7 @@ class RecordBlock:
         while (row := parser.odd()) is not None:
             at, length = int(self.rows.properties_at[row]), int(self.rows.properties_length[row])
             items = parse(bytes(self.file.mapped()[at : at + length]))
-            parser.rewrite(*self._kept("\2".join(f"{name}\1{value}" for name, value in items.items()).encode()))
+            parser.rewrite(*self._keep_bytes("\2".join(f"{name}\1{value}" for name, value in items.items()).encode()))
         return parser.items()
 
     @cached_property
@@ -108,7 +108,7 @@ class RecordBlock:
     def bodies(self) -> Texts:
         texts = self._texts(self.rows.body_at, self.rows.body_length)
         for row, body in self.inflated.items():
-            texts.address[row], texts.length[row] = self._kept(body)
+            texts.address[row], texts.length[row] = self._keep_bytes(body)
         return texts
 
     @property
@@ -126,12 +126,12 @@ class RecordBlock:
         """(row, why its body is as stored)."""
         return [(row, body) for row, body in self._bodies.items() if isinstance(body, str)]
 
-    def compressed(self) -> list[int]:
+    def compressed_rows(self) -> list[int]:
         """Rows whose bodies must be inflated."""
         return np.flatnonzero((self.rows.sys_flag & COMPRESSED) & (self.rows.body_length > 0)).tolist()
 
     def inflate(self, row: int) -> bytes | str:
-        """A body, or why it cannot be told."""
+        """A body, or why it cannot be read."""
         at, length = int(self.rows.body_at[row]), int(self.rows.body_length[row])
         try:
             return decompress(bytes(self.file.mapped()[at : at + length]), int(self.rows.sys_flag[row]))

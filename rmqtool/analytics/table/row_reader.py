@@ -13,9 +13,9 @@ from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import MIN_SIZE
 from formats.primitives import host_text
 from rmqtool.analytics.ranges.splits import name_of
-from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
-from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, Found, walk_file
 
@@ -93,7 +93,7 @@ class RowReader:
         tally: filled along the way.
     """
 
-    def __init__(self, schema: pa.Schema, choice: Choice, tally: Tally, limits: Limits) -> None:
+    def __init__(self, schema: pa.Schema, choice: MessageChoice, tally: SplitTally, limits: Limits) -> None:
         self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
         self._cells = [_CELLS[name] for name in schema.names]
         self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)

@@ -9,11 +9,11 @@ from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
-MAX_DETAILS = 1000  # damaged ranges that are told one by one; the rest is only counted
+MAX_DETAILS = 1000  # damaged ranges that are listed one by one; the rest is only counted
 
 
 @dataclass(slots=True)
-class Tally:
+class SplitTally:
     """What reading a split has shown besides its rows.
 
     Attributes:
@@ -63,7 +63,7 @@ class Tally:
         return {**asdict(self), "damage": [[*item[:-2], item.ending.value, item.reason] for item in self.damage]}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Tally":
+    def from_dict(cls, values: dict[str, Any]) -> "SplitTally":
         """What :meth:`to_dict` gave."""
         damage = [Damage._make((*item[:-2], Ending(item[-2]), item[-1])) for item in values["damage"]]
         return cls(**{**values, "damage": damage})

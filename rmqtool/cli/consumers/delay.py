@@ -45,12 +45,12 @@ def delay_list(
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
-    from rmqtool.services.waiting.delay import DelayLevel, Delays
-    from rmqtool.services.waiting.timers import Timers
+    from rmqtool.services.delays.delays import DelayLevel, Delays
+    from rmqtool.services.timers.timers import open_timers
 
     warn = Warnings()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
-    delays, timers = Delays(log, now, warn), Timers(log, now, warn)
+    delays, timers = Delays(log, now, warn), open_timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
     rows += [timers.row()] if timers.present else []
     write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES, spare=_SPARE)
@@ -80,18 +80,18 @@ def delay_due(
     from collections.abc import Iterable
     from itertools import chain
 
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.times import parse_time
-    from rmqtool.services.waiting.delay import DelayedMessage, Delays
-    from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers
-    from rmqtool.services.waiting.timers import Timers
+    from rmqtool.services.delays.delays import DelayedMessage, Delays
+    from rmqtool.services.timers.plain import LEVEL, PlainTimers
+    from rmqtool.services.timers.timers import open_timers
 
     warn = Warnings()
     log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
-    delays, timers = Delays(log, now, warn), Timers(log, now, warn)
+    delays, timers = Delays(log, now, warn), open_timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
-    choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
+    choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
     chosen = not every or bool(choice.given) or limit is not None or not timers.present
     if not chosen:  # in columns, by the thousand

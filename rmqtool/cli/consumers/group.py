@@ -55,10 +55,10 @@ def group_list(
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     from rmqtool.cli.consumers.run_group import columns
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.consumers.groups import GroupInfo, Groups
+    from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo
 
     warn = Warnings()
-    rows = list(Groups(need_log(store, broker_conf), warn).infos())
+    rows = list(ConsumerGroups(need_log(store, broker_conf), warn).infos())
     write_rows(
         output.value,
         GroupInfo,
@@ -135,13 +135,13 @@ def group_inflight(
     """
     import time
 
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.popped import InFlight, Popped
+    from rmqtool.services.popping.in_flight import InFlight, MessagesInFlight
 
     warn = Warnings()
-    popped = Popped(need_log(store, broker_conf), int(time.time() * 1000), warn)
-    chosen = Choice(vars(choice))
+    popped = MessagesInFlight(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    chosen = RowChoice(vars(choice))
     names = (
         *("group", "state", "topic", "queueId", "queueOffset", "popTimestamp", "visibleTimestamp", "reconsumeTimes"),
         *("msgId", "keys"),

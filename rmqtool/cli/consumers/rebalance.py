@@ -12,7 +12,7 @@ from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
-    from rmqtool.rules.rebalance import Assignment, Strategy
+    from rmqtool.rules.rebalance import AssignedQueue, Strategy
     from rmqtool.services.lookup.configs import Warn
     from rmqtool.store.layout.paths import StoreLayout
 
@@ -67,7 +67,7 @@ def rebalance_plan(
     """
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note
-    from rmqtool.rules.rebalance import Assignment
+    from rmqtool.rules.rebalance import AssignedQueue
 
     warn = Warnings()
     rows = _plan(
@@ -75,7 +75,7 @@ def rebalance_plan(
         strategy=strategy.value, inner=inner.value, brokers=broker or [], rooms=room or [], warn=warn,
     )  # fmt: skip
     names = ("topic", "brokerName", "queueId", "consumer", *(("before", "moves") if was else ()))
-    write_rows(output.value, Assignment, rows, names)
+    write_rows(output.value, AssignedQueue, rows, names)
     if not rows:
         note(f"topic {topic} has no queues here")
     queues = [(row.brokerName, row.queueId) for row in rows]
@@ -94,7 +94,7 @@ def _plan(
     brokers: list[str],
     rooms: list[str],
     warn: "Warn",
-) -> "list[Assignment]":
+) -> "list[AssignedQueue]":
     """The rows of the plan; none where the topic has no queues.
 
     Raises:

@@ -23,7 +23,7 @@ from rmqtool.cli.framework.options import (
 from rmqtool.cli.framework.planning import ASK, Consent
 
 
-class State(StrEnum):
+class RetryState(StrEnum):
     """What has become of a retry."""
 
     scheduled = "scheduled"
@@ -44,7 +44,7 @@ def retry_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
     state: Annotated[
-        list[State] | None,
+        list[RetryState] | None,
         typer.Option(
             "--state",
             metavar="STATE",
@@ -64,14 +64,14 @@ def retry_list(
     """
     import time
 
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.retry import Retries, RetryInfo
+    from rmqtool.services.retries.retries import Retries, RetryInfo
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
     asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
-    choice = Choice(asked, topic="originTopic")
+    choice = RowChoice(asked, topic="originTopic")
     rows = choice(retries.retries(_by_name(consumer_group)), limit)
     names = (
         *("group", "state", "reconsumeTimes", "originTopic", "storeTimestamp", "deliverTimestamp", "queueOffset"),
@@ -99,13 +99,13 @@ def dlq_list(
     """
     import time
 
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.retry import DeadLetter, Retries
+    from rmqtool.services.retries.retries import DeadLetter, Retries
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
-    choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
+    choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     rows = choice((letter for letter, _found in retries.dead_letters(_by_name(consumer_group))), limit)
     names = (
         *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
@@ -133,20 +133,20 @@ def dlq_export(
     """
     import time
 
-    from rmqtool.cli.framework.choice import Choice, limited
+    from rmqtool.cli.framework.choice import RowChoice, limit_rows
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
-    from rmqtool.services.waiting.retry import Retries
+    from rmqtool.services.retries.retries import Retries
 
     warn = Warnings()
     retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
-    choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
+    choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))
     dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
-    shown = limited(dead, limit, letters)
+    shown = limit_rows(dead, limit, letters)
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},

@@ -10,7 +10,15 @@ from rmqtool.cli.framework.choice import matches
 from rmqtool.cli.framework.options import GroupChoice
 from rmqtool.cli.render.rows import names_of
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
-from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, Groups, LagSum, OffsetChange, compare
+from rmqtool.services.consumers.groups import (
+    PROBLEMS,
+    ConsumerGroups,
+    GroupInfo,
+    GroupLag,
+    LagSum,
+    OffsetChange,
+    compare,
+)
 from rmqtool.services.lookup.configs import Warn, group_offsets
 from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import ClientFile
@@ -42,7 +50,7 @@ def lags(
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
     chosen = [e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic)]
-    found = Groups(log, warn, chosen, pop=broadcast is None)
+    found = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
     rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
     return rows, sum(row.state in PROBLEMS for row in rows)
 

@@ -20,7 +20,7 @@ from rmqtool.cli.framework.options import (
 )
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     """What has become of a transaction."""
 
     pending = "pending"
@@ -34,7 +34,7 @@ class State(StrEnum):
 def transaction_list(
     store: StoreDir,
     state: Annotated[
-        list[State] | None,
+        list[TransactionState] | None,
         typer.Option(
             "--state",
             metavar="STATE",
@@ -55,13 +55,13 @@ def transaction_list(
     again. --group is the producers' group, --topic where the messages are meant to go. Exit code 1:
     nothing is as it was asked for.
     """
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+    from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
     asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
-    choice = Choice(asked, group="producerGroup")
+    choice = RowChoice(asked, group="producerGroup")
     rows = choice(Transactions(need_messages(store, broker_conf, tier=False), warn).all(), limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
@@ -89,7 +89,7 @@ def transaction_show(
     from rmqtool.cli.read.show_trace import write_transaction
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.cli.render.text import note
-    from rmqtool.services.waiting.half_messages import Transactions
+    from rmqtool.services.transactions.half_messages import Transactions
 
     warn = Warnings()
     found = [

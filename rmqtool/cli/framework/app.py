@@ -29,7 +29,7 @@ _groups: dict[str, typer.Typer] = {}
 _defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.startup.defaults reads them
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A word with commands behind it, which are listed in the order of the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -41,7 +41,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-class RootGroup(Group):
+class RootGroup(CommandGroup):
     """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
 
     def get_help(self, ctx: Any) -> str:
@@ -56,7 +56,7 @@ class _Escaped(Exception):
         self.error = error
 
 
-class Command(TyperCommand):
+class CliCommand(TyperCommand):
     """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -90,7 +90,7 @@ class Command(TyperCommand):
 
     def _with_named_arguments(self, args: list[str], takes_value: set[str]) -> list[str]:
         """``--topic TOPIC`` and ``--group GROUP`` of a command that takes it as a word: at the place of that word."""
-        metavars = [p.metavar for p in self.params if p.param_type_name == "argument"]
+        metavars = [(p.metavar or "").strip("[]") for p in self.params if p.param_type_name == "argument"]
         for metavar, names in _NAMED.items():
             if metavar not in metavars or takes_value & set(names):
                 continue
@@ -142,7 +142,7 @@ def _find_decorator(name: str) -> Callable[..., Any]:
     if word not in _groups:
         entry = WORDS[word]
         assert isinstance(entry, commands.Group)
-        _groups[word] = typer.Typer(cls=Group, no_args_is_help=True, help=entry.help, rich_markup_mode=None)
+        _groups[word] = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=entry.help, rich_markup_mode=None)
         app.add_typer(_groups[word], name=word)
     return partial(_groups[word].command, inner, short_help=COMMANDS[name].summary)
 
@@ -226,7 +226,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         ]
         run_command.__signature__ = Signature([*own.values(), *added])  # type: ignore[attr-defined]
         run_command.__annotations__ = {name: parameter.annotation for name, parameter in own.items()} | more
-        decorator(cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        decorator(cls=CliCommand, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
         return function
 
     return register

@@ -41,7 +41,7 @@ def _words(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def limited(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iterator[T]:
+def limit_rows(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iterator[T]:
     """No more than so many rows; a line on stderr says that there may be more.
 
     Args:
@@ -58,7 +58,7 @@ def limited(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iter
 def first(rows: Iterable[T], limit: int | None) -> Iterator[T]:
     """No more than so many of rows that are all wanted; a line on stderr says that there are more."""
     source = iter(rows)
-    return limited(source, limit, source)
+    return limit_rows(source, limit, source)
 
 
 def say_empty(**ranges: tuple[Any, Any] | None) -> None:
@@ -72,7 +72,7 @@ def say_empty(**ranges: tuple[Any, Any] | None) -> None:
             note(f"{words}: an empty range")
 
 
-class Choice:
+class RowChoice:
     """Picks rows by their fields, and knows whether there were any.
 
     Args:
@@ -97,7 +97,7 @@ class Choice:
     def __call__(self, rows: Iterable[T], limit: int | None = None) -> Iterator[T]:
         """The rows that have all of it, no more than ``limit``."""
         source = iter(rows)
-        for row in limited(filter(self.has, source), limit, source):
+        for row in limit_rows(filter(self.has, source), limit, source):
             self.count += 1
             yield row
 

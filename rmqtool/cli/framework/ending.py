@@ -14,7 +14,7 @@ class Stopped(BaseException):
     """A signal came while all that was done so far is thrown away anyhow."""
 
 
-class Ending:
+class StopSignal:
     """Whether one of the signals has come; a pause ends when one does.
 
     Attributes:
@@ -30,8 +30,8 @@ class Ending:
         os.set_blocking(self._write, False)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """The signals are ours as long as this lasts, but for those that whoever started this process has ignored."""
+    def watch(self) -> Iterator[None]:
+        """Handle the signals as long as this lasts, except those that the parent process has had ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -69,11 +69,11 @@ class Ending:
             yield
         finally:
             self._raises = False
-        if self.asked:  # also where somebody has swallowed it
+        if self.asked:  # also where the code inside has swallowed it
             raise Stopped
 
     def ask(self) -> None:
-        """As if one had come, of signals that somebody else watches; also from another thread."""
+        """Act as if a signal had come, for signals that are handled elsewhere; also from another thread."""
         self.asked = True
         os.write(self._write, b"\0")
 
@@ -86,6 +86,11 @@ class Ending:
         """Pause."""
         if not self.asked:
             select.select([self._read], [], [], millis / 1000)
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that can be read as soon as one comes."""
+        return self._read
 
     def readable(self, fd: int) -> bool:
         """Wait until something can be read, or its end; False when a signal came first."""

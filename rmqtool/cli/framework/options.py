@@ -18,7 +18,7 @@ class Output(StrEnum):
 
 
 class Progress(StrEnum):
-    """Where it is told how far a command is."""
+    """Where progress is shown."""
 
     auto = "auto"
     json = "json"

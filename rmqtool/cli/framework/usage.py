@@ -114,7 +114,7 @@ def _about_value(found: re.Match[str]) -> str:
 
 
 def meant_by(word: str, known: Sequence[str]) -> str:
-    """What somebody who typed a word instead of a command was most likely looking for; empty where it is not known.
+    """What a person who typed a word instead of a command was most likely looking for; empty where it is not known.
 
     Args:
         known: the commands that there are.

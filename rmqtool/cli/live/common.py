@@ -1,10 +1,14 @@
 """What commands that talk to a live cluster have in common."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from formats.config.topic_kinds import kind_of
 from formats.remoting.shapes import MessageQueue
+from formats.topics import LMQ_PREFIX
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.access import credentials
+from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
@@ -12,6 +16,7 @@ from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import NEWEST
 from rmqtool.rules.sending import check_topic
+from rmqtool.words import counted
 
 
 def client_options(
@@ -41,14 +46,15 @@ def client_options(
     return ClientOptions(namesrv=namesrv, release=release, tls=tls, credentials=credentials(acl))
 
 
-def check_wanted(topic: str, tags: Sequence[str], sql: str | None) -> None:
-    """Whether messages of a topic can be asked for so.
+def check_wanted(topic: str | None, tags: Sequence[str], sql: str | None) -> None:
+    """Whether messages of a topic, or of all of them, can be asked for so.
 
     Raises:
         BadValue: they cannot.
     """
     try:
-        check_topic(topic, sending=False)
+        if topic is not None:
+            check_topic(topic, sending=False)
     except ValueError as err:
         raise BadValue(str(err)) from None
     if tags and sql is not None:
@@ -69,3 +75,49 @@ async def readable_queues(cluster: Cluster, topic: str) -> tuple[MessageQueue, .
             "stored there is not shown (mqadmin updateTopicPerm changes it)"
         )
     return route.readable
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What a command consumes.
+
+    Attributes:
+        topics: their names.
+        queues: of all of them.
+        refused: ordinary topics that cannot be read, which stderr has named.
+        all_topics: every ordinary topic was asked for.
+    """
+
+    topics: tuple[str, ...]
+    queues: tuple[MessageQueue, ...]
+    refused: int = 0
+    all_topics: bool = False
+
+    def describe(self, count: int) -> str:
+        """The total: so many messages, of so many topics."""
+        return counted(count, "message") + (f" of {counted(len(self.topics), 'topic')}" if self.all_topics else "")
+
+
+async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
+    """The queues of a topic, or of every ordinary topic: not of the system, of retries, dead letters or light queues.
+
+    Raises:
+        ClientError, RemotingError: it cannot be read, or no name server tells the topics.
+    """
+    if topic is not None:
+        return Readable((topic,), await readable_queues(cluster, topic))
+    topics, queues, refused = list[str](), list[MessageQueue](), 0
+    names = set(await cluster.topics())
+    for name in sorted(names):
+        if name.startswith(LMQ_PREFIX) or kind_of(name, None, names) != "normal":
+            continue
+        try:
+            if (await cluster.route(name)).inherited:
+                continue
+            queues += await readable_queues(cluster, name)
+        except ClientError as err:
+            note(str(err))
+            refused += 1
+        else:
+            topics.append(name)
+    return Readable(tuple(topics), tuple(queues), refused, all_topics=True)

@@ -15,14 +15,17 @@ from rmqtool.cli.framework.options import (
     TagOption,
     TlsOption,
 )
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption, TopicArgument
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 from rmqtool.errors import BadValue
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
 def consume(
-    topic: TopicArgument,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic.")] = None,
     namesrv: NamesrvOption = NAMESRV,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every ordinary topic that is there, in the place of TOPIC.")
+    ] = False,
     start: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +60,7 @@ def consume(
     acl: AclOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show messages of a live topic. Without --ack it only looks: it joins no group, and no offset is changed.
+    """Show messages of a live topic, or of all topics. Without --ack it only looks, joins no group and moves no offset.
 
     It begins at the first messages of the queues, with --follow at their ends, with --group at the group's offsets. It
     shows queue by queue up to what was the end when it began; with --follow, messages as they come. The rows are those
@@ -66,7 +69,12 @@ def consume(
     With --group and --ack it is a member of the group, beside others of any language: it gets a share of the queues,
     and the group's retries; --from says where a new group begins. It commits what stdout has taken and nothing else:
     a reader that ends, a signal or a kill loses no message, but some may come twice after a kill.
+
+    --all-topics leaves out those of the system, retries and dead letters, and topics that are made later. Topics that
+    cannot be read are named on stderr, and make the exit code 1; else that says that there was no message.
     """
+    if (topic is None) is not all_topics:
+        raise BadValue("give TOPIC or --all-topics" + ("" if topic is None else ", not both"))
     if group is not None or ack or orderly:
         from rmqtool.cli.live.run_consume import check_group_options
 

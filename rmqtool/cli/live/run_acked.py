@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
+from rmqtool.cli.live.common import check_wanted, client_options, find_readable
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
-from rmqtool.cli.serve.running import until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.cli.serve.running import until_stopped
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.consumer.options import From, PushOptions, Sql
 from rmqtool.client.consumer.proof import MadeAgain
 from rmqtool.client.consumer.puller import Puller
@@ -23,7 +24,7 @@ from rmqtool.client.consumer.push import PushConsumer
 from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
-from rmqtool.words import counted
+from rmqtool.remoting.errors import RemotingError
 
 _BATCH = 32
 _ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
@@ -32,7 +33,7 @@ _LOOK, _ASK = 0.2, 2.0  # s between two looks whether all is consumed, and betwe
 
 def run(
     namesrv: str,
-    topic: str,
+    topic: str | None,
     group: str,
     *,
     orderly: bool,
@@ -47,7 +48,7 @@ def run(
     acl: str | None,
     output: str,
 ) -> int:
-    """Write messages and commit them; 1 when there was none."""
+    """Write messages and commit them; 1 when there was none, or a topic cannot be read."""
     check_wanted(topic, tags, sql)
     rows = _Rows(output, body, limit)
     begin, start_time = _beginning(start)
@@ -130,18 +131,17 @@ class _Rows:
         return True
 
     def close(self) -> None:
-        """End what was written, and say how much it was."""
+        """End what was written, or say why that cannot be."""
         if isinstance(self.error, OSError):
             raise self.error
         self._to.close()
         if self.error is not None:
             raise self.error
-        note(counted(self.count, "message"))
 
 
 async def _consume(
     options: ClientOptions,
-    topic: str,
+    topic: str | None,
     group: str,
     wanted: str,
     push: PushOptions,
@@ -149,17 +149,26 @@ async def _consume(
     exit_idle: float | None,
     rows: _Rows,
 ) -> int:
-    async with until_told() as told, Cluster(options) as cluster:
+    async with until_stopped() as stop, Cluster(options) as cluster:
         puller = Puller(cluster, group)
-        ends = {
-            queue: await tried(partial(puller.end, queue), told, note)
-            for queue in await readable_queues(cluster, topic)
-        }
-        async with PushConsumer(cluster, group, {topic: wanted}, rows.listen, push) as consumer:
+        readable = await find_readable(cluster, topic)
+        if not readable.topics:
+            rows.close()
+            note(readable.describe(0))
+            return 1
+        try:
+            ends = {queue: await try_often(partial(puller.end, queue), stop, note) for queue in readable.queues}
+        except (ClientError, RemotingError):
+            if not stop.is_set():
+                raise
+            rows.close()
+            note(readable.describe(0))
+            return 0 if follow else stop.exit_code
+        async with PushConsumer(cluster, group, dict.fromkeys(readable.topics, wanted), rows.listen, push) as consumer:
             waits: list[asyncio.Task[bool]]
-            waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
+            waits = [asyncio.create_task(_until(event)) for event in (stop, rows.done)]
             if not follow:
-                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, told)))
+                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, stop)))
             if exit_idle is not None:
                 waits.append(asyncio.create_task(rows.until_idle(exit_idle)))
             finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -171,9 +180,10 @@ async def _consume(
         else:
             wait.result()
     rows.close()
-    if told.is_set() and not follow and not rows.done.is_set():
-        return told.exit_code
-    return 0 if rows.count or follow else 1
+    note(readable.describe(rows.count))
+    if stop.is_set() and not follow and not rows.done.is_set():
+        return stop.exit_code
+    return 0 if (rows.count or follow) and not readable.refused else 1
 
 
 async def _until(event: asyncio.Event) -> bool:
@@ -182,7 +192,7 @@ async def _until(event: asyncio.Event) -> bool:
 
 
 async def _until_consumed(
-    consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], told: asyncio.Event
+    consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], stop: asyncio.Event
 ) -> bool:
     """Until the group, this process and others, is behind what was there when this process began."""
     await consumer.joined()
@@ -190,23 +200,23 @@ async def _until_consumed(
     while left:
         own = consumer.positions()
         for queue, end in list(left.items()):
-            at = own[queue] if queue in own else await tried(partial(puller.committed, queue), told, note)
+            at = own[queue] if queue in own else await try_often(partial(puller.committed, queue), stop, note)
             if (at or 0) >= end:
                 del left[queue]
         if left and time.monotonic() - asked > _ASK:
             for queue, end in left.items():
-                await _check_end(puller, queue, end, told)
+                await _check_end(puller, queue, end, stop)
             asked = time.monotonic()
         await asyncio.sleep(_LOOK if left else 0)
     return True
 
 
-async def _check_end(puller: Puller, queue: MessageQueue, end: int, told: asyncio.Event) -> None:
+async def _check_end(puller: Puller, queue: MessageQueue, end: int, stop: asyncio.Event) -> None:
     """That a queue has not become shorter, whose end would be waited for without end.
 
     Raises:
         MadeAgain: it has.
     """
-    now = await tried(partial(puller.end, queue), told, note)
+    now = await try_often(partial(puller.end, queue), stop, note)
     if now < end and puller.is_master(queue):
         raise MadeAgain(f"{queue}: ended at offset {end}, and ends at {now} now")

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
+from rmqtool.cli.live.common import check_wanted, client_options, find_readable
 from rmqtool.cli.render.messages import message_writer
 from rmqtool.cli.render.output import TableWriter
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
-from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.serve.running import until_stopped
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.consumer.pull import PullConsumer
@@ -21,7 +21,6 @@ from rmqtool.client.consumer.received import Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group
-from rmqtool.words import counted
 
 _OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973
 
@@ -45,7 +44,7 @@ def check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
 
 def run(
     namesrv: str,
-    topic: str,
+    topic: str | None,
     group: str | None,
     *,
     start: str | None,
@@ -59,7 +58,7 @@ def run(
     acl: str | None,
     output: str,
 ) -> int:
-    """Write messages; 1 when there was none."""
+    """Write messages of a topic, or of all ordinary ones; 1 when there was none, or one cannot be read."""
     check_wanted(topic, tags, sql)
     options = client_options(namesrv, tls_config=tls_config, acl=acl)
     if group is None:
@@ -74,7 +73,7 @@ class _Looking:
     def __init__(
         self,
         options: ClientOptions,
-        topic: str,
+        topic: str | None,
         group: str | None,
         start: str,
         follow: bool,
@@ -90,8 +89,8 @@ class _Looking:
         self._time = None if named else parse_time(start)
 
     async def write(self, output: str, body: str, limit: int | None) -> int:
-        async with until_told() as told, Cluster(self._options) as cluster:
-            stopped = asyncio.create_task(told.wait())
+        async with until_stopped() as stop, Cluster(self._options) as cluster:
+            stopped = asyncio.create_task(stop.wait())
             writing = asyncio.create_task(self._write(cluster, output, body, limit))
             await asyncio.wait([stopped, writing], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -99,12 +98,12 @@ class _Looking:
                 return writing.result()
             writing.cancel()
             await asyncio.wait([writing])
-            return 0 if self._follow else told.exit_code
+            return 0 if self._follow else stop.exit_code
 
     async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
         puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
-        queues = await readable_queues(cluster, self._topic)
-        places = {queue: await self._place(puller, queue) for queue in queues}
+        readable = await find_readable(cluster, self._topic)
+        places = {queue: await self._place(puller, queue) for queue in readable.queues}
         to = message_writer(output)
         count = 0
         try:
@@ -116,14 +115,14 @@ class _Looking:
                         to.row(message_row(message.record, message.record.physical_offset, body))
                         count += 1
                         if count == limit:
-                            return 0
+                            return 1 if readable.refused else 0
                     if self._follow and isinstance(to, TableWriter):
                         to.begin()
                     sys.stdout.flush()
         finally:
             to.close()
-            note(counted(count, "message"))
-        return 0 if count or self._follow else 1
+            note(readable.describe(count))
+        return 0 if (count or self._follow) and not readable.refused else 1
 
     async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
         """Where to begin in a queue, and its end now."""

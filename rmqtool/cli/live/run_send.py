@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.undecided import Undecided
 from rmqtool.cli.render.output import Column, writer
@@ -23,8 +23,8 @@ from rmqtool.client.sync import Producer, TransactionProducer
 from rmqtool.contract import SEND_FIELDS, message_fields
 from rmqtool.errors import BadValue, OutputLost, RmqError
 from rmqtool.progress import stage
+from rmqtool.rules.resending import own_properties
 from rmqtool.rules.sending import check_group, check_message, check_topic
-from rmqtool.services.sending.again import own_properties
 from rmqtool.words import counted
 
 _MOST_NAMED = 100  # lines that are named on stderr
@@ -97,7 +97,7 @@ class _Messages:
             self._level,
             deliver_at,
         )
-        check_message(message.outgoing())
+        check_message(message.topic, message.body)
         return message
 
 
@@ -148,7 +148,7 @@ class _Tally:
         except OSError as err:
             raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
 
-    def stored(self, line: int, result: SendResult, status: str | None = None) -> None:
+    def write_stored(self, line: int, result: SendResult, status: str | None = None) -> None:
         """A message was acknowledged."""
         queue = result.queue
         self.sent += 1
@@ -159,14 +159,14 @@ class _Tally:
             maybeStored=_places(result.maybe_in),
         )  # fmt: skip
 
-    def gone(self, line: int, message_id: str) -> None:
+    def write_sent(self, line: int, message_id: str) -> None:
         """A message was sent that nobody acknowledges."""
         self.sent += 1
         self._row(line, "SENT", msgId=message_id)
 
-    def undecided(self, line: int, result: SendResult, reason: str) -> None:
+    def write_undecided(self, line: int, result: SendResult, reason: str) -> None:
         """Half of a transaction was stored, and its broker has not said that it knows the end."""
-        self.stored(line, result, "UNDECIDED")
+        self.write_stored(line, result, "UNDECIDED")
         self.sent, self.refused = self.sent - 1, self.refused + 1
         note(f"line {line}: {reason}")
 
@@ -185,14 +185,14 @@ class _Tally:
             row = {"line": line, "status": status, "topic": self._topic}
             self._writer.row({**dict.fromkeys(SEND_FIELDS), **row, **more})
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
 
     def flush(self) -> None:
         """Rows so far are on their way."""
         try:
             sys.stdout.flush()
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
 
     def close(self) -> None:
         """There are no more."""
@@ -200,7 +200,7 @@ class _Tally:
             self._writer.close()
             sys.stdout.flush()
         except OSError as err:
-            raise self._lost(err) from err
+            raise self._output_lost(err) from err
         if self.twice:
             note(
                 f"{counted(self.twice, 'message')} may be stored twice: an earlier attempt was not answered, and its "
@@ -214,7 +214,7 @@ class _Tally:
         upto = f"; up to line {self.last}" if self.last else ""
         return f"{counted(self.sent, 'message')} sent{more}{upto}"
 
-    def _lost(self, err: OSError) -> OutputLost:
+    def _output_lost(self, err: OSError) -> OutputLost:
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")
 
 
@@ -232,7 +232,7 @@ class _Sender:
         plan: SendPlan,
         queue: MessageQueue | None,
         tally: _Tally,
-        ending: Ending,
+        ending: StopSignal,
         undecided: Undecided | None,
     ) -> None:
         self._undecided = undecided
@@ -283,7 +283,7 @@ class _Sender:
         try:
             if self._plan.oneway:
                 for line, message in zip(lines, messages, strict=True):
-                    self._tally.gone(line, self._producer.send_oneway(message, queue=self._queue))
+                    self._tally.write_sent(line, self._producer.send_oneway(message, queue=self._queue))
                 return
             if isinstance(self._producer, TransactionProducer) and self._undecided is not None:
                 self._send_half(self._producer, self._undecided, lines[0], messages[0])
@@ -293,13 +293,13 @@ class _Sender:
             else:
                 results = self._producer.send_batch(messages, queue=self._queue)
         except NotSent as err:
-            self._failed(lines, err)
+            self._write_failed(lines, err)
         except ValueError as err:
             for line in lines:
                 self._tally.not_sent(line, "NOT_A_MESSAGE", str(err))
         else:
             for line, result in zip(lines, results, strict=True):
-                self._tally.stored(line, result)
+                self._tally.write_stored(line, result)
 
     def _send_half(self, producer: TransactionProducer, undecided: Undecided, line: int, message: Message) -> None:
         def ends(*_: object) -> State:
@@ -309,13 +309,13 @@ class _Sender:
             sent, ended = producer.send_in_transaction(message, ends, queue=self._queue, confirm=True)
         except NotEnded as err:
             undecided.add(err.sent.message_id, line)
-            self._tally.undecided(line, err.sent, str(err))
+            self._tally.write_undecided(line, err.sent, str(err))
         else:  # what is not stored as safely as it should be is rolled back
-            self._tally.stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
+            self._tally.write_stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
 
-    def _failed(self, lines: Sequence[int], err: NotSent) -> None:
+    def _write_failed(self, lines: Sequence[int], err: NotSent) -> None:
         for line, result in zip(lines, err.sent, strict=False):
-            self._tally.stored(line, result)
+            self._tally.write_stored(line, result)
         rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
         for at, line in enumerate(rest):
             maybe_in = err.maybe_in if at < err.tried else ()
@@ -347,18 +347,18 @@ def run(
     if plan.transaction is not None and (plan.batch > 1 or plan.oneway or plan.delay is not None):
         raise BadValue("--transaction: goes without --batch, --oneway and --delay")
     options = client_options(namesrv, engine, tls_config, acl)
-    ending = Ending()
+    ending = StopSignal()
     undecided = None
     if plan.transaction is not None:
         undecided = Undecided(State.COMMIT if plan.transaction == "commit" else State.ROLLBACK)
-    with Lines(file) as lines, ending.watched(), _producer(options, group, undecided) as producer:
+    with Lines(file) as lines, ending.watch(), _producer(options, group, undecided) as producer:
         queue = _queue(plan.queue, producer.queues(plan.topic))
         tally = _Tally(output, plan.topic)
         sender = _Sender(producer, plan, queue, tally, ending, undecided)
         try:
             with stage("sending", lines.size, "messages" if lines.size is None else "bytes") as progress:
                 for numbers, rows in lines.rows(ending, _line if plan.lines else None):
-                    sender.take(numbers, [_made(messages, row) for row in rows])
+                    sender.take(numbers, [_make(messages, row) for row in rows])
                     progress.done = tally.sent if lines.size is None else min(lines.done, lines.size)
         except RmqError:
             tally.close()
@@ -374,23 +374,23 @@ def run(
 
 
 def _producer(options: ClientOptions, group: str, undecided: Undecided | None) -> Producer:
-    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.asked)
+    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.answer)
 
 
-def _await_questions(undecided: Undecided | None, ending: Ending) -> None:
+def _await_questions(undecided: Undecided | None, ending: StopSignal) -> None:
     if undecided is not None and (lines := undecided.lines()):
         note(f"{len(lines)} not confirmed: waiting until their brokers ask about them")
         undecided.wait(ending)
         left = undecided.lines()
         more = f"; not about those of lines {', '.join(map(str, left[:20]))}" if left else ""
-        note(f"brokers have asked about {len(lines) - len(left)} of them, and were told{more}")
+        note(f"brokers have asked about {len(lines) - len(left)} of them, and got the answer{more}")
 
 
 def _line(line: bytes) -> Mapping[str, Any]:
     return {"body": line}
 
 
-def _made(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
+def _make(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
     try:
         if isinstance(row, ValueError):
             raise row

@@ -9,7 +9,7 @@ from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import AclOption, Output, OutputOption, TlsOption
 
 
-class Ending(StrEnum):
+class TransactionOutcome(StrEnum):
     """How a transaction ends."""
 
     commit = "commit"
@@ -62,7 +62,7 @@ def send(
         bool, typer.Option("--oneway", help="Do not wait for answers; what is lost goes unnoticed.")
     ] = False,
     transaction: Annotated[
-        Ending | None,
+        TransactionOutcome | None,
         typer.Option("--transaction", metavar="END", help="Send transactions, and commit or rollback each."),
     ] = None,
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")] = "rmqtool-send",

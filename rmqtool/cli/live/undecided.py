@@ -1,9 +1,9 @@
-"""Halves of transactions whose end a broker has not confirmed: it asks, and is told."""
+"""Halves of transactions whose end a broker has not confirmed: it asks, and gets the answer."""
 
 import threading
 import time
 
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.transactions import State
 
@@ -23,11 +23,11 @@ class Undecided:
         self._open: dict[str, int] = {}
 
     def add(self, message_id: str, line: int) -> None:
-        """One whose end was told and not confirmed."""
+        """Add one whose end was sent and not confirmed."""
         with self._lock:
             self._open[message_id] = line
 
-    def asked(self, message: Received) -> State:
+    def answer(self, message: Received) -> State:
         """How a message ended; of messages of other runs, and of one that is under way, nothing is known."""
         with self._lock:
             return State.UNKNOWN if self._open.pop(message.message_id, None) is None else self.state
@@ -37,7 +37,7 @@ class Undecided:
         with self._lock:
             return sorted(self._open.values())
 
-    def wait(self, ending: Ending) -> None:
+    def wait(self, ending: StopSignal) -> None:
         """Until brokers have asked about all of them, for a while, or until a signal comes."""
         end = time.monotonic() + _MOST_SECONDS
         while self.lines() and not ending.asked and time.monotonic() < end:

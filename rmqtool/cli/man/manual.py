@@ -64,12 +64,12 @@ def manual(
         _list()
         return 0
     if topic is None:
-        write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_listed, Topic))
+        write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_row_of, Topic))
         return 0
     if output in PEOPLE and sys.stdout.isatty():
         _lay_out(_text(topic))
         return 0
-    return _show({**_listed(topic), "text": _text(topic)}, output)
+    return _show({**_row_of(topic), "text": _text(topic)}, output)
 
 
 def _list() -> None:
@@ -78,7 +78,7 @@ def _list() -> None:
 
     from rmqtool.cli.render.text import MOST_COLUMNS, bold, room_of
 
-    rows = list(map(_listed, Topic))
+    rows = list(map(_row_of, Topic))
     room = max(len(row["topic"]) for row in rows)
     width = min(room_of(sys.stdout) or MOST_COLUMNS, MOST_COLUMNS) - room - 2
     for row in rows:
@@ -103,7 +103,7 @@ def _text(topic: Topic) -> str:
     return data.decode()
 
 
-def _listed(topic: Topic) -> Row:
+def _row_of(topic: Topic) -> Row:
     """A page begins with its title, and a paragraph of one sentence."""
     title, summary = _text(topic).split("\n\n", 2)[:2]
     return {"topic": topic.value, "title": title.removeprefix("# "), "summary": " ".join(summary.split())}
@@ -113,7 +113,7 @@ def _man_page() -> str:
     from rmqtool.cli.man.page import man_page
 
     load()
-    topics = {topic.value: str(_listed(topic)["summary"]) for topic in Topic}
+    topics = {topic.value: str(_row_of(topic)["summary"]) for topic in Topic}
     return man_page(typer.main.get_command(app), VERSION_TEXT, TEXT, _text(Topic.machine_output), topics)
 
 

@@ -29,24 +29,24 @@ def man_page(root: Any, version: str, first_screen: str, codes: str, topics: Map
     parts = [
         roff.title(_NAME, 1, version, "User Commands"),
         roff.section("name"),
-        f"{_NAME} \\- {roff.escaped(_lower(summary).rstrip('.'))}\n",
+        f"{_NAME} \\- {roff.escape(_lower(summary).rstrip('.'))}\n",
         roff.section("synopsis"),
         f"{roff.bold(_NAME)} {roff.italic('COMMAND')} [{roff.italic('ARGS')}]...\n",
         roff.section("description"),
         roff.paragraphs(_description(first_screen) + "\n\n" + more),
         roff.section("emergencies"),
-        *(roff.tagged(roff.bold(line), words) for words, line in emergencies(first_screen)),
+        *(roff.tag_item(roff.bold(line), words) for words, line in emergencies(first_screen)),
         roff.section("commands"),
         *_commands(root, ()),
         roff.section("exit status"),
-        *(roff.tagged(roff.bold(code), words) for code, words in exit_codes(codes)),
+        *(roff.tag_item(roff.bold(code), words) for code, words in exit_codes(codes)),
         roff.section("files"),
-        roff.tagged(
+        roff.tag_item(
             roff.italic("STORE") + roff.bold(".rmqtool/"), "What writing commands have replaced; undo puts it back."
         ),
         roff.section("see also"),
         roff.paragraph("The manual, which is part of the installation:"),
-        *(roff.tagged(roff.bold(f"{_NAME} manual {topic}"), words) for topic, words in topics.items()),
+        *(roff.tag_item(roff.bold(f"{_NAME} manual {topic}"), words) for topic, words in topics.items()),
     ]
     return _FIRST.sub(r"\1", "".join(parts))
 
@@ -94,10 +94,10 @@ def _command(command: Any, name: str) -> Iterator[str]:
         tag, words = parameter.get_help_record(context)
         placeholder, _, kind = tag.partition(" <")
         values = f" <{kind}" if "|" in kind else ""
-        yield roff.tagged(roff.italic(placeholder) + roff.choices(values), words)
+        yield roff.tag_item(roff.italic(placeholder) + roff.choices(values), words)
     for parameter in options:
         tag, words = parameter.get_help_record(context)
-        yield roff.tagged(_option(tag), words)
+        yield roff.tag_item(_option(tag), words)
     for line in (command.epilog or "").splitlines():
         heading, _, text = line.partition(": ")
         yield roff.paragraph(f"{heading}:")

@@ -6,7 +6,7 @@ _REQUEST = re.compile(r"^\.", re.MULTILINE)
 _BLANKS = re.compile(r"\s+")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text as roff prints it, sign for sign, so that it can be copied from the page.
 
     A bare hyphen, quote, caret or tilde would be set as its typographic twin, and a dot at the beginning of a line
@@ -20,42 +20,42 @@ def escaped(text: str) -> str:
 
 def choices(text: str) -> str:
     """Words parted by bars; a line may end behind each bar."""
-    return escaped(text).replace("|", "|\\:")
+    return escape(text).replace("|", "|\\:")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """An argument of a request."""
     return '"' + text.replace('"', "\\(dq") + '"'
 
 
 def bold(text: str) -> str:
     """Text in bold: what is typed as it stands."""
-    return rf"\fB{escaped(text)}\fR"
+    return rf"\fB{escape(text)}\fR"
 
 
 def italic(text: str) -> str:
     """Text in italics: what stands for something else."""
-    return rf"\fI{escaped(text)}\fR"
+    return rf"\fI{escape(text)}\fR"
 
 
 def title(name: str, section: int, source: str, manual: str) -> str:
     """The first line. It names no date, so that the same release always gives the same page."""
-    return f'.TH {quoted(name.upper())} {section} "" {quoted(source)} {quoted(manual)}\n'
+    return f'.TH {quote(name.upper())} {section} "" {quote(source)} {quote(manual)}\n'
 
 
 def section(name: str) -> str:
     """The heading of a section."""
-    return f".SH {quoted(escaped(name.upper()))}\n"
+    return f".SH {quote(escape(name.upper()))}\n"
 
 
 def subsection(name: str) -> str:
     """The heading of a part of a section."""
-    return f".SS {quoted(escaped(name))}\n"
+    return f".SS {quote(escape(name))}\n"
 
 
 def paragraph(text: str) -> str:
     """Text that is filled."""
-    return f".PP\n{escaped(_BLANKS.sub(' ', text).strip())}\n"
+    return f".PP\n{escape(_BLANKS.sub(' ', text).strip())}\n"
 
 
 def paragraphs(text: str) -> str:
@@ -63,11 +63,11 @@ def paragraphs(text: str) -> str:
     return "".join(paragraph(part) for part in text.split("\n\n") if part.strip())
 
 
-def tagged(tag: str, text: str) -> str:
+def tag_item(tag: str, text: str) -> str:
     """A tag, which is roff already, with what it means beside or below it."""
-    return f".TP\n{tag}\n{escaped(_BLANKS.sub(' ', text).strip())}\n"
+    return f".TP\n{tag}\n{escape(_BLANKS.sub(' ', text).strip())}\n"
 
 
 def example(text: str) -> str:
     """A line that is shown as it stands."""
-    return f".PP\n.nf\n.RS\n{escaped(text)}\n.RE\n.fi\n"
+    return f".PP\n.nf\n.RS\n{escape(text)}\n.RE\n.fi\n"

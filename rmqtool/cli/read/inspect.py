@@ -89,7 +89,7 @@ def offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.output import Column, rank_in, write_all, writer
     from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
@@ -99,7 +99,7 @@ def offsets(
         for name in OFFSET_FIELDS
         if name != "diff"
     ]
-    chosen = Choice(vars(choice))
+    chosen = RowChoice(vars(choice))
     rows = chosen(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
     write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))
     return chosen.ends()

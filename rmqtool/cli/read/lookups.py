@@ -93,7 +93,7 @@ def run_query_id(
 
 def unknown(layout: StoreLayout, topic: str) -> str | None:
     """That the store does not have a topic, in words; None where it has."""
-    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topic_names import unknown_topic
 
     return unknown_topic(layout, topic)
 

@@ -1,7 +1,6 @@
 """``check`` and ``explain`` behind their options."""
 
 import re
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.words import command_line, with_store
 
 
 def _topic(row: Row) -> str | None:
@@ -77,8 +77,8 @@ def run_check(
             row = finding.to_dict()
             steps = [_of_store(step, store, broker_conf) for step in finding.steps]
             row["fix"] = _in_words(steps, store)
-            told = [step.to_dict() for step in steps]
-            row["steps"] = dump_json(told) if output == "csv" else told
+            dicts = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(dicts) if output == "csv" else dicts
             yield {name: row[name] for name in FINDING_FIELDS}
 
     if output in PEOPLE:
@@ -125,9 +125,8 @@ def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
 
 
 def _in_words(steps: list[Step], store: str) -> str:
-    """Steps as somebody types them."""
-    typed = [replace(step, command=tuple(map(shlex.quote, step.command))) for step in steps]
-    return _STORE.sub(lambda _match: shlex.quote(store), sentences(typed))
+    """Steps as a person types them."""
+    return with_store(sentences(steps), store)
 
 
 def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
@@ -147,7 +146,7 @@ def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
     write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
     # where the report goes, the advice goes: into a file or a mail too
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
-    for line in (*advice, "what a code means: rmqtool explain CODE"):
+    for line in (*advice, f"what a code means: {command_line('explain', 'CODE')}"):
         sys.stdout.write(plain(line) + "\n")
     sys.stdout.flush()
 

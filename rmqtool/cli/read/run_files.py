@@ -7,7 +7,7 @@ from typing import Any
 
 from formats.index import entries_array
 from formats.primitives import java_hash
-from rmqtool.cli.framework.choice import NO_MATCH, first, limited, say_empty
+from rmqtool.cli.framework.choice import NO_MATCH, first, limit_rows, say_empty
 from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.render.messages import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
@@ -39,7 +39,7 @@ HEADER_FIELDS = (
 
 
 def selection(choice: MessageChoice) -> Selection:
-    """What the options choose; a range that holds nothing is told on stderr."""
+    """What the options choose; a range that holds nothing is reported on stderr."""
     chosen = Selection(
         tuple(choice.topic or ()),
         tuple(choice.queue or ()),
@@ -94,12 +94,12 @@ def run_commitlog_dump(
     if start and (stop is None or start < stop):
         say_no_record(log, start, "records that begin after it are shown, up to the end of the range")
     source = log.walk(start or None, stop)
-    chosen_few = limited(found(), limit, source)
+    chosen_few = limit_rows(found(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
-    return _ended(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
+    return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 
 
-def _ended(count: int, chosen: Selection, code: int = 0) -> int:
+def _exit_code(count: int, chosen: Selection, code: int = 0) -> int:
     """The exit code: 1, and a line on stderr, where something was asked for and nothing has it."""
     if count or chosen == Selection():
         return code
@@ -187,7 +187,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
                 ):
                     yield dict(zip(QUEUE_ENTRY_FIELDS, (queue.topic, queue.queue_id, *entry), strict=True))
 
-    return _ended(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), first(rows(), limit)), chosen)
+    return _exit_code(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), first(rows(), limit)), chosen)
 
 
 def _files(layout: StoreLayout) -> Iterator[IndexView]:
@@ -227,7 +227,7 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
 
     columns = [Column(field, right=field != "indexFile", rank=rank_in(_SPARE, field)) for field in INDEX_FIELDS]
     count = write_all(writer(output, INDEX_FIELDS, columns), first(rows(), limit))
-    return _ended(count, chosen, 1 if bad else 0)
+    return _exit_code(count, chosen, 1 if bad else 0)
 
 
 def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
@@ -251,7 +251,7 @@ def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None,
         )
         for field in HEADER_FIELDS
     ]
-    return _ended(write_all(writer(output, HEADER_FIELDS, columns), first(rows, limit)), chosen, 1 if bad else 0)
+    return _exit_code(write_all(writer(output, HEADER_FIELDS, columns), first(rows, limit)), chosen, 1 if bad else 0)
 
 
 def _time_cell(field: str) -> Any:

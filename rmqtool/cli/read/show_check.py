@@ -9,7 +9,8 @@ from textwrap import wrap
 from rmqtool.cli.render.text import MOST_COLUMNS, plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Cause, Reading, Told, severities_of
+from rmqtool.store.check.reading.reading import Cause, CodeFindings, Reading, severities_of
+from rmqtool.words import command_line
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _STORE = re.compile(r"\bSTORE\b")
@@ -39,7 +40,9 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
         for cause in reading.causes:
             yield from _cause(cause, width, paint)
         yield ""
-        yield from _text("What a code means: rmqtool explain CODE. Every finding: --output ndjson.", width, "")
+        yield from _text(
+            f"What a code means: {command_line('explain', 'CODE')}. Every finding: --output ndjson.", width, ""
+        )
 
 
 def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
@@ -109,10 +112,10 @@ def _step(lead: str, step: Step, paint: _Paint, width: int, of: str = "this stor
 
 def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
     yield ""
-    yield from _head(cause.told, width, "", paint)
-    first, *more = cause.told.places
+    yield from _head(cause.root, width, "", paint)
+    first, *more = cause.root.places
     yield from _place(first, width)
-    about_all = first.consequence == CODES[cause.told.code].broker
+    about_all = first.consequence == CODES[cause.root.code].broker
     for place in more if about_all else ():
         yield from _place(place, width)
     yield from _text(_sentence(first.consequence), width, _INDENT)
@@ -120,15 +123,15 @@ def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
         yield from _place(place, width)
     if cause.follows:
         yield f"{_INDENT}and from that follows:"
-        for told in cause.follows:
-            yield from _head(told, width, _INDENT, paint)
-            yield from (_INDENT + line for line in _place(told.places[0], width - len(_INDENT)))
+        for findings in cause.follows:
+            yield from _head(findings, width, _INDENT, paint)
+            yield from (_INDENT + line for line in _place(findings.places[0], width - len(_INDENT)))
 
 
-def _head(told: Told, width: int, indent: str, paint: _Paint) -> Iterator[str]:
-    count = f" ({told.count})" if told.count > 1 else ""
-    first, *more = _text(f"{told.code}: {CODES[told.code].title}{count}", width, indent, hang="  ")
-    yield first.replace(told.code, paint.severity(told.severity, told.code), 1)
+def _head(findings: CodeFindings, width: int, indent: str, paint: _Paint) -> Iterator[str]:
+    count = f" ({findings.count})" if findings.count > 1 else ""
+    first, *more = _text(f"{findings.code}: {CODES[findings.code].title}{count}", width, indent, hang="  ")
+    yield first.replace(findings.code, paint.severity(findings.severity, findings.code), 1)
     yield from more
 
 

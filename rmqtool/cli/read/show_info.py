@@ -11,6 +11,7 @@ from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.text import plain, room_of, use_color
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
+from rmqtool.words import command_line
 
 NO_WIDTH = 1 << 20
 _MANY, _LARGEST = 40, 20  # of more topics than so many, so many are shown
@@ -118,7 +119,7 @@ def show(info: StoreInfo, form: str) -> None:
     if info.groups:
         shown = info.groups if len(info.groups) <= _MANY else info.groups[:_LARGEST]
         more = len(info.groups) - len(shown)
-        names = " ".join(shown) + (f" and {more:,} more: rmqtool group list {info.store}" if more else "")
+        names = " ".join(shown) + (f" and {more:,} more: {command_line('group', 'list', info.store)}" if more else "")
         out.print()
         out.print(facts_table([("groups", names)]))
 
@@ -141,6 +142,6 @@ def _show_topics(out: Console, info: StoreInfo) -> None:
         out.print(
             text(
                 f"the {len(topics)} largest of {len(info.topics):,} topics, which have {messages:,} messages in "
-                f"{queues:,} queues; all: rmqtool topic list {info.store}"
+                f"{queues:,} queues; all: {command_line('topic', 'list', info.store)}"
             )
         )

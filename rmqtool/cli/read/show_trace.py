@@ -7,10 +7,10 @@ from rmqtool.cli.read.show_info import console, facts_table
 from rmqtool.cli.render.output import PEOPLE, TABLES, with_times, write_object
 from rmqtool.cli.render.parts import PARTS
 from rmqtool.cli.render.rows import write_rows
-from rmqtool.cli.render.text import cell_text, folded, plain
+from rmqtool.cli.render.text import cell_text, fold, plain
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
-from rmqtool.services.waiting.trace import Event, Taken, Trace
+from rmqtool.services.trace import Event, Taken, Trace
+from rmqtool.services.transactions.half_messages import HalfCopy, TransactionInfo
 from rmqtool.words import counted
 
 _EVENT_NAMES = (
@@ -67,7 +67,7 @@ def _write_events(events: Sequence[Event], width: int) -> None:
         if event.group and event.group not in "".join(more):
             more.append(f"group {event.group}")
         line = plain(f"{time}  {event.event.ljust(room)}  {', '.join(more)}")
-        sys.stdout.write(folded(line, sys.stdout, hang=" " * 8, columns=width) + "\n")
+        sys.stdout.write(fold(line, sys.stdout, hang=" " * 8, columns=width) + "\n")
 
 
 def write_transaction(info: TransactionInfo, form: str) -> None:

@@ -33,12 +33,12 @@ def topic_list(
 
     Exit code 1: no topic is as it was asked for.
     """
-    from rmqtool.cli.framework.choice import Choice
+    from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
     from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
 
     warn = Warnings()
-    choice = Choice({"topic": topic})
+    choice = RowChoice({"topic": topic})
     found = StoreTopics(need_log(store, broker_conf), warn).summaries()
     rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
@@ -64,7 +64,7 @@ def topic_show(
     from rmqtool.cli.render.output import PEOPLE, with_times, write_object
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topic_names import unknown_topic
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
@@ -113,7 +113,7 @@ def topic_latest(
     from rmqtool.cli.render.messages import write_messages
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.compacted import latest
-    from rmqtool.services.lookup.near import unknown_topic
+    from rmqtool.services.lookup.topic_names import unknown_topic
 
     layout = need_messages(store, broker_conf).layout
     found = first(latest(layout, topic, key or ()), limit)
@@ -139,7 +139,7 @@ def topic_unused(
 
     warn = Warnings()
     count = write_rows(
-        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused(), spare=("configured",)
+        output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).find_unused(), spare=("configured",)
     )
     if not count:
         note("no topic is unused")

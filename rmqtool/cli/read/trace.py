@@ -40,7 +40,7 @@ def trace(
     from rmqtool.cli.render.progress import showing
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.cli.render.text import note
-    from rmqtool.services.waiting import trace as engine
+    from rmqtool.services import trace as engine
 
     warn = Warnings()
     with showing("auto", streams=False):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqtool.cli.render.text import (
     bold,
-    broken,
+    break_lines,
     cell_text,
     cut_to,
     dump_json,
     encode,
-    folded,
+    fold,
     note,
     plain,
     room_of,
@@ -89,7 +89,7 @@ class Tables:
         if self.wide and not self._laid_out:
             note("--wide applies to tables, and this output has none")
 
-    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+    def choose(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
 
         Raises:
@@ -222,7 +222,7 @@ class TableWriter:
     """
 
     def __init__(self, out: TextIO, columns: Sequence[Column], room: int | None = None) -> None:
-        self._out, self._columns = out, TABLES.chosen(columns)
+        self._out, self._columns = out, TABLES.choose(columns)
         self._terminal, self._room = out.isatty(), room
         self._waiting: list[list[str]] = []
         self._waiting_text = 0
@@ -306,7 +306,7 @@ class TableWriter:
                 self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
             elif cell:
                 title = column.title.ljust(room)
-                for line in broken(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
+                for line in break_lines(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
                     self._out.write(f"{title}  {line}\n")
                     title = " " * room
 
@@ -394,7 +394,7 @@ def with_times(value: Any) -> Any:
 
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but a yes is a no, the end of the input too."""
-    sys.stderr.write(f"{folded(f'{question} [y/N]:', sys.stderr)} ")
+    sys.stderr.write(f"{fold(f'{question} [y/N]:', sys.stderr)} ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -15,7 +15,7 @@ class Parts:
     """What a command line asks for.
 
     Attributes:
-        known: names of the tables of this command's report; the first is that which CSV has unless told otherwise.
+        known: names of the tables of this command's report; the first is the one that CSV has by default.
         asked: one of them, or None.
     """
 

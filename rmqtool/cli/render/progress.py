@@ -39,8 +39,8 @@ class Shown:
                 self._looking = threading.Thread(target=self._look, name="rmqtool-progress", daemon=True)
                 self._looking.start()
 
-    def ended(self, stage: Stage) -> None:
-        """It has ended; programs are told how far it came."""
+    def end(self, stage: Stage) -> None:
+        """End a stage; programs get its last state."""
         with self._lock:
             began = next(began for known, began in self._stages if known is stage)
             self._stages = [known for known in self._stages if known[0] is not stage]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
+from rmqtool.words import commands_in
+
 if TYPE_CHECKING:
     from json import JSONEncoder
 
@@ -15,7 +17,6 @@ _LEAST_COLUMNS = 20
 _COLUMNS = 80  # of a terminal that does not say how wide it is
 _LONGEST_CELL = 1 << 16  # characters; a table is for people, and other forms have all of it
 _NO_BREAK = "\0"  # no text of ours has it
-_ENDS = ":;,.)"  # of the word that a command ends with, where a sentence goes on
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
     # line ends of Unicode, and what turns the direction of text around
@@ -72,7 +73,7 @@ def note(text: str) -> None:
     """One line for people, on stderr; a terminal gets it folded, and in the place of a line of progress."""
     for clear in clearing:
         clear()
-    to_stderr(folded(plain(text), sys.stderr) + "\n")
+    to_stderr(fold(plain(text), sys.stderr) + "\n")
 
 
 def to_stderr(line: str) -> None:
@@ -107,7 +108,7 @@ def columns_of(stream: IO[str]) -> int | None:
         return get_terminal_size((_COLUMNS, 24)).columns
 
 
-def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
+def fold(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
     """A text as lines that a terminal holds, broken between words alone; as it is for everything but a terminal.
 
     A command is copied, so it stays in one line, though the terminal may have to break that.
@@ -123,44 +124,17 @@ def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ", colum
     from textwrap import wrap
 
     lines = wrap(
-        _with_whole_commands(text), room, initial_indent=indent, subsequent_indent=indent + hang,
+        _glue_commands(text), room, initial_indent=indent, subsequent_indent=indent + hang,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
-def _with_whole_commands(text: str) -> str:
+def _glue_commands(text: str) -> str:
     """A text in which no blank of a command is one."""
-    words = text.split(" ")
-    glued: list[str] = []
-    at = 0
-    while at < len(words):
-        stop = _end_of_command(words, at) if words[at].lstrip("(") == "rmqtool" else at + 1
-        glued.append(_NO_BREAK.join(words[at:stop]))
-        at = stop
-    return " ".join(glued)
-
-
-def _end_of_command(words: list[str], at: int) -> int:
-    """The place behind a command that begins at a word: its name, its options, paths, and parts of a store."""
-    from rmqtool.cli.commands import find_command, options_of, words_of
-
-    command = find_command([word.rstrip(_ENDS) for word in words[at + 1 : at + 3]])
-    if command is None:
-        return min(at + 2, len(words))
-    options, parts = options_of(command.name), words_of(f"{command.name} part...")
-    stop = at + 1 + len(command.name.split())
-    while stop < len(words) and not words[stop - 1].endswith(tuple(_ENDS)):
-        word = words[stop].rstrip(_ENDS)
-        if word.startswith("'"):  # a path with blanks
-            stop = 1 + next((n for n in range(stop, len(words)) if words[n].rstrip(_ENDS)[-1:] == "'"), stop)
-        elif f"{word}=" in options:
-            stop += 2
-        elif word in options or word in parts or "/" in word:
-            stop += 1
-        else:
-            break
-    return min(stop, len(words))
+    for line in commands_in(text):
+        text = text.replace(line, line.replace(" ", _NO_BREAK))
+    return text
 
 
 def plain(text: str) -> str:
@@ -189,7 +163,7 @@ def width_of(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def broken(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
+def break_lines(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
     """A text in lines of so many terminal cells, broken at blanks.
 
     Args:

@@ -57,11 +57,11 @@ def rebuild(
     have messages get an entry again, and offsets go back into their queues. It works on a store in any state, and does
     not write a file that is in order.
 
-    timer makes wheel, log and checkpoint of the timer of 5.x anew: every message of its queue waits again whose time
+    timer rebuilds wheel, log and checkpoint of the timer of 5.x: every message of its queue waits again whose time
     was still to come, by config/timercheck. Where that says nothing, the files are removed, and a broker reads the
     queue from its beginning.
 
-    compaction makes the damaged logs of compacted topics anew, of every intact message that they or the commit log
+    compaction rebuilds the damaged logs of compacted topics from every intact message that they or the commit log
     have. A queue in order is left as it is.
 
     files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,

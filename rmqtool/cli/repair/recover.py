@@ -58,8 +58,6 @@ def recover(
     alone is then refused, as it is where the log is missing. Exit code 0: nothing to do, or done; 1: a dry run found
     work, or the store cannot be loaded; 4: refused.
     """
-    import shlex
-
     from rmqtool.cli.framework.planning import carry_out, refuse_if_held
     from rmqtool.cli.render.text import note
     from rmqtool.cli.repair.show_recovery import question, write_report
@@ -70,6 +68,7 @@ def recover(
     from rmqtool.store.recovery.report import RecoveryReport
     from rmqtool.store.recovery.rocks.command import plan_rocks
     from rmqtool.store.roles.table import heed
+    from rmqtool.words import with_store
 
     release = chosen_release(engine)
     layout = need_log(store, broker_conf, say=False).layout
@@ -95,13 +94,13 @@ def recover(
 
     def plan() -> RecoveryReport:
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
-            return plan_rocks(layout)
+            return plan_rocks(layout, release)
         return recovery.plan(layout, **rules)
 
     def do(shown: RecoveryReport | None) -> RecoveryReport:
         def guard(report: RecoveryReport) -> None:
             if report.destroys and not accept_loss and report.destroys != (shown.destroys if shown else []):
-                words = "; ".join(report.destroys).replace(" STORE ", f" {shlex.quote(store)} ")
+                words = with_store("; ".join(report.destroys), store)
                 raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
 
         return recovery.recover(layout, **rules, guard=guard)

@@ -1,7 +1,6 @@
 """``salvage`` and ``export`` behind their options."""
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,7 @@ from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
 from rmqtool.store.salvage.whole import export_store
 from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -47,8 +46,10 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     if report.lostRangeCount:
         note(f"the bytes that hold no message are kept in {os.path.join(report.store, 'lost+found')}")
     left = _say_left(report.notTaken)
-    store = shlex.quote(report.store)
-    note(f"next: rmqtool check {store}; then start the broker on it, and keep {report.source} until nothing is missed")
+    note(
+        f"next: {command_line('check', report.store)}; then start the broker on it, and keep {report.source} until "
+        "nothing is missed"
+    )
     return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
 
 

@@ -56,7 +56,7 @@ def export(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Write a store in RocksDB form anew in files, with every offset as it is.
+    """Rewrite a store in RocksDB form as files, with every offset as it is.
 
     Messages keep their physical and queue offsets, groups their progress, timers and what POP consumers hold wait on.
     The source is not written, and its broker must be stopped. A broker starts on NEWSTORE without

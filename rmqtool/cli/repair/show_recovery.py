@@ -1,7 +1,5 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
-import re
-import shlex
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -9,12 +7,10 @@ from rich.console import Console
 from rmqtool.cli.read.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
 from rmqtool.cli.render.output import Column, write_all, write_object, writer
 from rmqtool.cli.render.parts import PARTS
-from rmqtool.cli.render.text import folded, plain
+from rmqtool.cli.render.text import fold, plain
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.words import counted
+from rmqtool.words import command_line, commands_in, counted, with_store
 
-_COMMANDS = ("rmqtool ",)  # what a step begins with that a person can type
-_STORE = re.compile(r"\bSTORE\b")
 _ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
 _QUEUES = 20  # that are named
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
@@ -66,10 +62,10 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
         )
         write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
-        _show(report, console(form, stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
+        _show(report, console(form, stderr=to_stderr), ["--broker-conf", conf] if conf else [])
 
 
-def _show(report: RecoveryReport, out: Console, options: str) -> None:
+def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
         _say(out, f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold")
@@ -108,7 +104,6 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
             losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
-    store = shlex.quote(report.store)
     for path in report.pending:
         _say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
@@ -116,7 +111,7 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
     for words in _more(report):
         _say(out, words)
     for words in report.notes:
-        _say(out, f"note: {_STORE.sub(lambda _match: store, words)}")
+        _say(out, f"note: {with_store(words, report.store)}")
     out.print()
     if not report.actions:
         does = "does not go by the files as they are" if report.unfit else "changes nothing"
@@ -129,11 +124,11 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
         _say(out, f"What was replaced is kept in {report.backup}")
     if report.applied:
         _say(out, "Next:", "bold")
-        _step(out, "  ", f"rmqtool check {store}{options}: checks the result; then start the broker")
+        _step(out, "  ", f"{command_line('check', report.store, *options)}: checks the result; then start the broker")
         undo = "puts back what was replaced, as long as nothing else was written"
-        _step(out, "  ", f"rmqtool undo {store}{options}: {undo}")
+        _step(out, "  ", f"{command_line('undo', report.store, *options)}: {undo}")
     for gone in report.destroys:
-        _say(out, f"LOSS: {_STORE.sub(lambda _match: store, gone)}", "bold red")
+        _say(out, f"LOSS: {with_store(gone, report.store)}", "bold red")
 
 
 def _more(report: RecoveryReport) -> Iterator[str]:
@@ -165,14 +160,15 @@ def _are(count: int) -> str:
 def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
     """A line, folded between words where lines have a width."""
     columns = out.width if out.width < NO_WIDTH else None
-    out.print(text_of_lines(folded(plain(words), out.file, indent, columns=columns), style))
+    out.print(text_of_lines(fold(plain(words), out.file, indent, columns=columns), style))
 
 
 def _step(out: Console, lead: str, way: str) -> None:
     """A command and what it does; the command has a line of its own, from which it can be copied."""
-    command, colon, does = way.rpartition(": ")
-    if not colon or not way.startswith(_COMMANDS) or out.width >= NO_WIDTH:
+    command = next((line for line in commands_in(way) if way.startswith(f"{line}: ")), None)
+    if command is None or out.width >= NO_WIDTH:
         _say(out, f"{lead}{way}")
         return
+    does = way.removeprefix(f"{command}: ")
     out.print(text(f"{lead}{command}", "bold"))
     _say(out, f"{does[:1].upper()}{does[1:]}.", indent=" " * (len(lead) + 2))

@@ -14,6 +14,7 @@ from rmqtool.cli.framework.options import (
     StoreDir,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.words import command_line
 
 if TYPE_CHECKING:
     from rmqtool.store.changes.places import Places
@@ -111,5 +112,5 @@ def _forget(root: "Places", backup: str | None, consent: Consent) -> int:
     if given_up is None:
         note("no interrupted run")
         return 1
-    note(f"given up: {given_up}; the store is as it was left, see rmqtool recover {root.root} --dry-run")
+    note(f"given up: {given_up}; the store is as it was left, see {command_line('recover', root.root, '--dry-run')}")
     return 0

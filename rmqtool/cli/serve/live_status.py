@@ -1,6 +1,6 @@
 """What goes on in a served store, on a terminal: clients, rates, and the groups that are behind.
 
-It stands below the log and is drawn anew every second; where stderr is no terminal nothing of it is written.
+It stands below the log and is redrawn every second; where stderr is no terminal nothing is written.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class _AboveIt(logging.Handler):
         try:
             line = cell_text(self.format(record))
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
-        except Exception:  # the terminal may be gone, and whoever logs must not fail by that
+        except Exception:  # the terminal may be gone, and logging must not fail because of that
             self.handleError(record)
 
 

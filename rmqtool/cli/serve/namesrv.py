@@ -23,13 +23,13 @@ def namesrv(
     """Run a name server, which brokers register with and clients ask for routes.
 
     It answers what brokers, clients and mqadmin of 4.9 and 5.3 ask a name server. When it takes requests it prints one
-    line on stdout, "ready namesrv=HOST:PORT", or that as JSON; what happens is told on stderr. Routes are kept in
+    line on stdout, "ready namesrv=HOST:PORT", or that as JSON; events are logged on stderr. Routes are kept in
     memory, as brokers tell them again within 30 seconds; so are settings that mqadmin has changed, and without
     --kv-config the KV configuration (order topics). Anybody who reaches the port may change all of it, as with every
-    name server, so it listens on this machine alone unless it is told otherwise. SIGINT and SIGTERM end it, with exit
-    code 0.
+    name server, so it listens on this machine alone unless --listen says otherwise. SIGINT and SIGTERM end it, with
+    exit code 0.
     """
-    from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
+    from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_stopped
     from rmqtool.remoting.tls import PLAIN, server_tls
     from rmqtool.server.namesrv.server import NameServer
 
@@ -38,9 +38,9 @@ def namesrv(
     log_to_stderr()
 
     async def run() -> None:
-        async with until_told() as told, NameServer(address, kv_config=kv_config, tls=tls) as server:
+        async with until_stopped() as stop, NameServer(address, kv_config=kv_config, tls=tls) as server:
             say_ready(output.value, {"namesrv": server.address})
-            await told.wait()
+            await stop.wait()
 
     run_async(run())
     return 0

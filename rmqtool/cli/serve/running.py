@@ -54,7 +54,7 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-class Told(asyncio.Event):
+class StopEvent(asyncio.Event):
     """Set when a signal has come.
 
     Attributes:
@@ -75,14 +75,14 @@ class Told(asyncio.Event):
 
 
 @asynccontextmanager
-async def until_told() -> AsyncIterator[Told]:
-    """Set when SIGINT, SIGTERM or SIGHUP comes, but for those that whoever started this process has ignored."""
-    loop, told = asyncio.get_running_loop(), Told()
+async def until_stopped() -> AsyncIterator[StopEvent]:
+    """Set when SIGINT, SIGTERM or SIGHUP comes, except those that the parent process has had ignored."""
+    loop, stop = asyncio.get_running_loop(), StopEvent()
     heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heeded:
-        loop.add_signal_handler(number, told.take, number)
+        loop.add_signal_handler(number, stop.take, number)
     try:
-        yield told
+        yield stop
     finally:
         for number in heeded:
             loop.remove_signal_handler(number)

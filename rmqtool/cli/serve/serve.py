@@ -69,8 +69,8 @@ def serve(
 
     When it takes requests it prints one line on stdout: "ready broker=HOST:PORT namesrv=HOST:PORT". Unmodified clients
     of 4.9 and 5.3 send, consume and ask by that name server's address; mqadmin works too. Delays, retries and
-    transactions go on as in a broker. It listens on this machine alone unless it is told otherwise, and asks nobody for
-    a password, unless --acl-config or aclEnable=true in the broker's file says who may do what (ACL 1.0).
+    transactions go on as in a broker. It listens on this machine alone unless --listen says otherwise, and asks nobody
+    for a password, unless --acl-config or aclEnable=true in the broker's file says who may do what (ACL 1.0).
 
     --read-only is for a rescued store: consumers drain it, nothing below STORE is changed, not even a lock is taken,
     and how far each group has come is kept in a CSV file beside the store, from where group reset --from-csv takes it.
@@ -128,16 +128,16 @@ async def _serve(store: str, options: "ServeOptions", end: int | None, output: s
     from contextlib import AsyncExitStack
 
     from rmqtool.cli.render.progress import showing
-    from rmqtool.cli.serve.running import say_ready, until_told
+    from rmqtool.cli.serve.running import say_ready, until_stopped
     from rmqtool.server.serve import Served
 
-    async with until_told() as told, AsyncExitStack() as stack:
+    async with until_stopped() as stop, AsyncExitStack() as stack:
         with showing("auto", streams=False):  # a store that is recovered first takes its time
             served = await stack.enter_async_context(Served(store, options))
         addresses = {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)}
         say_ready(output, addresses | ({"metrics": served.metrics_address} if served.metrics_address else {}))
         async with _status(served):
-            await _until(told, served, end)
+            await _until(stop, served, end)
 
 
 @asynccontextmanager
@@ -152,11 +152,11 @@ async def _status(served: "Served") -> AsyncIterator[None]:
         yield
 
 
-async def _until(told: "asyncio.Event", served: "Served", end: int | None) -> None:
+async def _until(stop: "asyncio.Event", served: "Served", end: int | None) -> None:
     """Until a signal, the time, or something because of which it cannot go on."""
     import asyncio
 
-    waiting = [asyncio.create_task(told.wait()), asyncio.create_task(served.wait())]
+    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(served.wait())]
     left = None if end is None else max(end / 1000 - time.time(), 0)
     done, others = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
     for task in others:

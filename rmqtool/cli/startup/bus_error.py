@@ -1,8 +1,8 @@
 """A mapped file that cannot be read where it should be ends the process (SIGBUS): then a line says which, and where.
 
-So it is with a bad sector, with a file that somebody else cuts short meanwhile, and with holes of files on a tmpfs that
-is full: to map a page of a hole, it needs a page. The kernel tells the address only; which file lies there is in the
-list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
+So it is with a bad sector, with a file that another process cuts short meanwhile, and with holes of files on a tmpfs
+that is full: to map a page of a hole, it needs a page. The kernel tells the address only; which file lies there is in
+the list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
 """
 
 import errno

@@ -31,14 +31,14 @@ VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", 
 # the same in all commands that have it; of others the generated table has the words
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
-# A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
+# A shell evaluates the answers, or puts them on the line unchanged; names in a store may be anything
 _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
 
 
 def complete() -> bool:
     """Answer the shell that asks, if one does and it can be answered here."""
     shell = os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_")
-    asked = _asked(shell)
+    asked = _read_words(shell)
     if asked is None:
         return False
     words, begun = asked
@@ -54,7 +54,7 @@ def complete() -> bool:
     return True
 
 
-def _asked(shell: str) -> tuple[list[str], str] | None:
+def _read_words(shell: str) -> tuple[list[str], str] | None:
     """(whole words behind the program's name, the one that is begun), of a shell that asks."""
     if shell == "bash":
         words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")

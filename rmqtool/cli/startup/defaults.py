@@ -32,7 +32,7 @@ def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     for option in OPTIONS:
         name = "RMQTOOL_" + option.replace("-", "_").upper()
         if value := environment.get(name):
-            found[option] = _checked(option, value, name)
+            found[option] = _check(option, value, name)
     return {option.replace("-", "_"): value for option, value in found.items()}
 
 
@@ -64,13 +64,13 @@ def _from_file(path: str) -> dict[str, str]:
             raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
         if not isinstance(value, str):
             raise BadValue(f"{path}: {option} is not a string")
-        found[option] = _checked(option, value, f"{path}: {option}")
+        found[option] = _check(option, value, f"{path}: {option}")
     if "broker-conf" in found:
         found["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(found["broker-conf"]))
     return found
 
 
-def _checked(option: str, value: str, where: str) -> str:
+def _check(option: str, value: str, where: str) -> str:
     if OPTIONS[option] and value not in OPTIONS[option]:
         raise BadValue(f"{where}: {value!r} is not one of {', '.join(OPTIONS[option])}")
     if option == "tz":

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from rmqtool.cli.commands import find_command
-from rmqtool.cli.render.text import dump_json, folded, note, plain, to_stderr
+from rmqtool.cli.render.text import dump_json, fold, note, plain, to_stderr
 from rmqtool.cli.startup.defaults import read
 from rmqtool.errors import CorruptFile, RmqError
 
@@ -53,11 +53,11 @@ def say(error: RmqError, argv: list[str]) -> int:
         stop_writing()
     words = line(error, argv)
     with suppress(OSError):  # stderr is gone too
-        to_stderr((words if words.startswith("{") else folded(words, sys.stderr)) + "\n")
+        to_stderr((words if words.startswith("{") else fold(words, sys.stderr)) + "\n")
     return error.exit_code
 
 
-def stopped(argv: list[str]) -> None:
+def tell_stopped(argv: list[str]) -> None:
     """Tell on stderr what was going on when the user or SIGTERM ended a command, and how far it was."""
     from rmqtool.progress import broken_off
 

@@ -24,7 +24,7 @@ class _Terminal(io.TextIOWrapper):
 
 
 @contextmanager
-def paged(argv: list[str]) -> Iterator[list[str]]:
+def through_pager(argv: list[str]) -> Iterator[list[str]]:
     """Show what is written to stdout in ``PAGER``, else in ``less``, where it is a terminal and the command shows.
 
     ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off. Where no pager can be started there is none. The
@@ -110,7 +110,7 @@ class _Held:
         if self._file is None:
             from tempfile import TemporaryFile
 
-            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until told
+            self._file = TemporaryFile("w+", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until it is closed
         self._file.writelines(self._lines)
         self._lines, self._text = [], 0
 

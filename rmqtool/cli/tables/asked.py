@@ -1,4 +1,4 @@
-"""What ``sql`` and ``report`` have in common, whoever answers: the stores, values, and what reading has shown."""
+"""What ``sql`` and ``report`` have in common with either runner: stores, values, and what reading has shown."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -12,7 +12,7 @@ from rmqtool.cli.render.output import PEOPLE
 from rmqtool.cli.render.text import note
 from rmqtool.contract import render_body
 from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,7 +78,10 @@ def say(counters: Counters) -> int:
     """What reading has shown, on stderr; the exit code."""
     if counters.damaged:
         where = f"{counted(counters.damagedBytes, 'byte')} in {counted(counters.damaged, 'range')} of the log"
-        note(f"damage: {where} without the record they should hold; rmqtool check, or the table findings, says where")
+        note(
+            f"damage: {where} without the record they should hold; {command_line('check')}, or the table findings, "
+            "says where"
+        )
     if counters.bytesRead:
         fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
         note(f"{counters.bytesRead} bytes of the store were read{fetched}")

@@ -134,21 +134,21 @@ class _Shape(NamedTuple):
     def write(self, every: Generator[dict[str, Any], None, None], names: list[str], columns: "list[Column]") -> int:
         """Write those that were asked for; their number."""
         from rmqtool.analytics.sql.ready import READY
-        from rmqtool.cli.framework.choice import limited, matches
+        from rmqtool.cli.framework.choice import limit_rows, matches
         from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
 
         rows: Iterable[dict[str, Any]] = (
             row for row in every if matches(row.get("topic"), self.topics) and matches(row.get("group"), self.groups)
         )
-        rows = limited(iter(rows), self.limit, every)
+        rows = limit_rows(iter(rows), self.limit, every)
         bar = READY[self.name].bar
         if self.output in PEOPLE and bar is not None:
-            rows = _drawn(list(rows), bar)
+            rows = _draw_bars(list(rows), bar)
             columns.append(Column("bar"))
         return write_all(writer(self.output, names, columns), rows)
 
 
-def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
     """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
     most = max((row[name] for row in rows), default=0)
     for row in rows:

@@ -38,15 +38,15 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
 def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]:
     """Rows as an output has them."""
     names = found.columns
-    with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
+    with closing(found.rows()) as rows:  # where the pipe breaks, Spark stops before this process ends
         for row in rows:
             yield plain_row(zip(names, row, strict=True), output)
 
 
-def _unraisable(told: "sys.UnraisableHookArgs") -> None:
-    """An iterator of Spark's that is given up tells a Java that may be gone; that it is, is told already."""
-    if not isinstance(told.exc_value, ConnectionError):
-        sys.__unraisablehook__(told)
+def _unraisable(raised: "sys.UnraisableHookArgs") -> None:
+    """Ignore that an abandoned iterator of Spark's cannot reach a JVM that has gone: that is already reported."""
+    if not isinstance(raised.exc_value, ConnectionError):
+        sys.__unraisablehook__(raised)
 
 
 @contextmanager

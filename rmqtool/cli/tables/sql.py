@@ -27,7 +27,7 @@ def sql(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Query a store in SQL, through Spark.
+    """Query a store in SQL, through Spark: each query waits some seconds for Java to start. Most reports do not.
 
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
     machine output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.

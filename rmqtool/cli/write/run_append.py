@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.output import PEOPLE, Column, writer
 from rmqtool.cli.render.text import note
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.answers import PutResult
@@ -59,7 +59,7 @@ class Lines:
             raise UnreadableStore(f"{self._name}: {os.strerror(err.errno or 0)}") from err
 
     def _check(self) -> None:
-        """What can be told before anything is written."""
+        """What can be refused before anything is written."""
         kind = os.fstat(self._fd).st_mode
         if stat.S_ISDIR(kind):
             raise UnreadableStore(f"{self._name}: is a directory; give a file with one message on each line")
@@ -85,7 +85,7 @@ class Lines:
     def __exit__(self, *_exc: object) -> None:
         os.close(self._fd)
 
-    def _chunks(self, ending: Ending) -> Iterator[list[bytes]]:
+    def _chunks(self, ending: StopSignal) -> Iterator[list[bytes]]:
         """Whole lines, as many as are there; of a slow writer each is passed on when it comes."""
         rest, begun = b"", False
         while ending.readable(self._fd):
@@ -111,7 +111,7 @@ class Lines:
             yield [rest]
 
     def rows(
-        self, ending: Ending, read: Fields | Callable[[bytes], Row | ValueError] | None = None
+        self, ending: StopSignal, read: Fields | Callable[[bytes], Row | ValueError] | None = None
     ) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
         """(line numbers, rows), some at a time; empty lines are passed over. A signal ends it.
 
@@ -147,7 +147,7 @@ def _parse_row(fields: Fields, name: str, line: bytes) -> Row | ValueError:
         return err
 
 
-class Tally:
+class AppendTally:
     """What became of the rows: acknowledged one by one, or counted.
 
     Args:
@@ -183,13 +183,13 @@ class Tally:
             for number, answer in pairs:
                 self.last = number
                 self._count(number, answer, silently=True)
-            raise self._lost(err, "what follows was not read") from err
+            raise self._output_lost(err, "what follows was not read") from err
 
     def _count(self, number: int, answer: Answer, *, silently: bool = False) -> dict[str, Any]:
         """The answer as a row."""
         if not isinstance(answer, str) and answer.ok:
             self.counts[answer.topic, answer.queue_id] += 1
-            return _placed(number, answer)
+            return _place_of(number, answer)
         self.refused += 1
         if isinstance(answer, str):
             row, reason = {"line": number, "status": "NOT_A_MESSAGE"}, answer
@@ -212,11 +212,11 @@ class Tally:
         more = f", {self.refused} refused" if self.refused else ""
         return f"{counted(sum(self.counts.values()), 'message')} appended{more}"
 
-    def _lost(self, err: OSError, rest: str) -> OutputLost:
+    def _output_lost(self, err: OSError, rest: str) -> OutputLost:
         upto = f", up to {self._unit} {self.last}" if self.last else ""
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}{upto}; {rest}")
 
-    def close(self, ending: Ending | None = None) -> int:
+    def close(self, ending: StopSignal | None = None) -> int:
         """The end of the table or of the list; the exit code.
 
         Args:
@@ -235,7 +235,7 @@ class Tally:
                     table.row({"topic": topic, "queueId": queue_id, "messages": messages})
                 table.close()
         except OSError as err:
-            raise self._lost(err, "all was read" if ending is None else "what follows was not read") from err
+            raise self._output_lost(err, "all was read" if ending is None else "what follows was not read") from err
         if ending is not None and ending.signal is not None:
             upto = f" up to {self._unit} {self.last}" if self.last else ""
             goes_on = f"; to go on, begin with {self._unit} {self.last + 1}" if self.last else ""
@@ -245,7 +245,7 @@ class Tally:
         return 1 if self.refused else 0
 
 
-def _placed(number: int, result: PutResult) -> dict[str, Any]:
+def _place_of(number: int, result: PutResult) -> dict[str, Any]:
     places = (result.queue_offset, result.physical_offset, result.size, result.store_timestamp, result.message_id)
     return dict(zip(PUT_FIELDS, (number, result.status, result.topic, result.queue_id, *places, None), strict=True))
 
@@ -255,9 +255,9 @@ def run(
 ) -> int:
     """Append all lines of a file or of stdin; 1 when one was not taken."""
     release = chosen_release(engine)
-    ending = Ending()
-    with Lines(file) as lines, ending.watched():
-        tally = Tally(output)
+    ending = StopSignal()
+    with Lines(file) as lines, ending.watch():
+        tally = AppendTally(output)
         with Store(
             path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync or None, mend=True
         ) as store:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rmqtool.cli.render.text import dump_json, note
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decide, Decision
+from rmqtool.services.transactions.rules import CheckRequest, Decide, Decision
 
 _SECONDS = 60.0  # that a command may take for one answer
 _GRACE = 0.5  # between the two signals that end one
@@ -46,10 +46,10 @@ def decider(text: str | None, interrupt: int, asked: Callable[[], bool]) -> Deci
     if shutil.which(words[0]) is None:
         why = "is not executable" if os.path.exists(words[0]) else "no such command"
         raise BadValue(f"--transactions {text!r}: {words[0]}: {why}")
-    return Command(words, interrupt, asked)
+    return DecidingCommand(words, interrupt, asked)
 
 
-class Command:
+class DecidingCommand:
     """A command that is given each half message, in a process group of its own, and prints its end.
 
     :meth:`begin` starts it before the check is counted: a command that cannot be started is an error of this program's

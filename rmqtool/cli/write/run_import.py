@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any
 
 from formats.config.files import Topics
-from rmqtool.cli.framework.ending import Ending, Stopped
+from rmqtool.cli.framework.ending import Stopped, StopSignal
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.render.text import note
-from rmqtool.cli.write.run_append import Lines, Tally
+from rmqtool.cli.write.run_append import AppendTally, Lines
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.rules.releases import NEWEST, V4_9
@@ -19,13 +19,13 @@ from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.releases.rules import batch_topics_of
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
 
 
-def _batches(path: str, fields: Fields, ending: Ending, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
+def _batches(path: str, fields: Fields, ending: StopSignal, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
     """(row numbers, rows) of one input, which are counted when they were taken."""
     if path == "-" or path.endswith(_NDJSON):
         before = importing.done
@@ -83,10 +83,10 @@ def run(
     release = chosen_release(engine) or (NEWEST if batches else V4_9)
     if batches and not release.has_attributes:
         raise BadValue(f"{topics_of}: has topics with batch queues, which {release} lacks: give --engine {NEWEST}")
-    ending, steps = Ending(), Steps()
+    ending, steps = StopSignal(), Steps()
     try:
-        with ending.watched():
-            tally = Tally(output, "row")
+        with ending.watch():
+            tally = AppendTally(output, "row")
             with (
                 suppress(_NothingTaken),
                 new_store(path, broker_conf, release=release, keep_times=keep_times, topics=topics) as importer,
@@ -111,7 +111,7 @@ def _topics(store: str) -> Topics:
 def _in_order(path: str, sources: list[str]) -> None:
     """The store to make comes first, the files behind it."""
     if len(sources) == 1 and sources[0] != "-" and not os.path.lexists(sources[0]) and _is_input(path):
-        raise BadValue(f"{path} is no new store: that comes first, as in rmqtool import {sources[0]} {path}")
+        raise BadValue(f"{path} is no new store: that comes first, as in {command_line('import', sources[0], path)}")
 
 
 def _is_input(path: str) -> bool:
@@ -126,7 +126,7 @@ def _is_input(path: str) -> bool:
 
 
 def _import(
-    importer: Importer, sources: list[str], fields: Fields, tally: Tally, steps: "Steps", ending: Ending
+    importer: Importer, sources: list[str], fields: Fields, tally: AppendTally, steps: "Steps", ending: StopSignal
 ) -> None:
     with stage("importing", *_size(sources)) as importing:
         for source in sources:

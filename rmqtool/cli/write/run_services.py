@@ -1,68 +1,16 @@
 """The commands run and dlq requeue behind their options."""
 
-import os
-import select
-import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.planning import Consent, carry_out
 from rmqtool.cli.render.rows import Warnings, write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
-from rmqtool.cli.write.run_decide import Command, decider
+from rmqtool.cli.write.run_decide import DecidingCommand, decider
 from rmqtool.errors import BadValue
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.retries.requeue import TARGETS, Requeue, Requeued, requeue
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
-from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
-
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Ending:
-    """Whether SIGINT, SIGTERM or SIGHUP has come; a pause ends when one does."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """The signals are ours as long as this lasts, but for a SIGHUP that nohup has this process ignore."""
-        before = {number: signal.getsignal(number) for number in _NUMBERS}
-        if before[signal.SIGHUP] is signal.SIG_IGN:
-            del before[signal.SIGHUP]
-        for number in before:
-            signal.signal(number, self._take)
-        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            os.close(self._read)
-            os.close(self._write)
-
-    @property
-    def asked(self) -> bool:
-        """Whether one has come."""
-        return self.signal != 0
-
-    @property
-    def readable(self) -> int:
-        """A descriptor that can be read as soon as one comes."""
-        return self._read
-
-    def _take(self, number: int, _frame: object) -> None:
-        self.signal = number
-
-    def wait(self, millis: int) -> None:
-        """Pause."""
-        if not self.asked:
-            select.select([self._read], [], [], millis / 1000)
+from rmqtool.words import command_line
 
 
 class _Spoken(Warnings):
@@ -92,23 +40,23 @@ def run_loop(
     """Serve a store until it is time to end; 1 where something could not be delivered."""
     if once and until is not None:
         raise BadValue("give --once or --until, not both")
-    warn, ending = _Spoken(), Ending()
-    decide = decider(transactions, ending.readable, lambda: ending.asked)
+    warn, ending = _Spoken(), StopSignal()
+    decide = decider(transactions, ending.fd, lambda: ending.asked)
     end = parse_time(until) if until not in (None, "delivered") and until is not None else None
-    with ending.watched(), _open_store(path, broker_conf, "run") as store:
+    with ending.watch(), _open_store(path, broker_conf, "run") as store:
         loop = RunLoop(store, warn, decide)
         try:
             report = loop.run(
                 ending.wait, once=once, until=end, until_delivered=until == "delivered", stop=lambda: ending.asked
             )
         finally:
-            if isinstance(decide, Command):
+            if isinstance(decide, DecidingCommand):
                 decide.close()
     if report.stuck and until == "delivered":
         levels = ", ".join(f"level {level}" if level else "the timer" for level in report.stuck)
         note(f"ended with messages that wait: nothing more can be delivered of {levels}")
     if ending.asked:
-        note(f"told to end: what waits still is delivered by the next run (rmqtool delay list {shlex.quote(path)})")
+        note(f"stopped: what still waits is delivered by the next run ({command_line('delay', 'list', path)})")
     names = [
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
         *(name for name in ("rolled", "recalled") if getattr(report, name)),
@@ -132,7 +80,7 @@ def run_requeue(
     if target not in TARGETS:
         raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
     consent.need("dlq requeue")
-    warn, ending = Warnings(), Ending()
+    warn, ending = Warnings(), StopSignal()
 
     def plan() -> list[Requeued]:
         from rmqtool.cli.framework.opening import need_messages, open_store
@@ -147,7 +95,7 @@ def run_requeue(
         note(f"{_open(rows)} dead letters of {group} go to {topics}")
 
     def do(_plan: list[Requeued] | None) -> list[Requeued]:
-        with ending.watched(), _open_store(path, broker_conf, "dlq requeue") as store:
+        with ending.watch(), _open_store(path, broker_conf, "dlq requeue") as store:
             return list(requeue(store, group, ids, target, warn, lambda: ending.asked))
 
     rows, done = carry_out(
@@ -161,17 +109,17 @@ def run_requeue(
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
     write_rows(output, Requeued, rows, names, wide=("keys", "reason"))
     if ending.asked:
-        note("told to end before all was done: the next run goes on here")
-        return 128 + ending.signal
+        note("stopped before all was done: the next run goes on here")
+        return ending.exit_code
     open_or_refused = any(row.state == "refused" for row in rows) if done else bool(_open(rows))
-    return _told(rows, group) or warn.tell() or (1 if open_or_refused else 0)
+    return _note_counts(rows, group) or warn.tell() or (1 if open_or_refused else 0)
 
 
 def _open(rows: list[Requeued]) -> int:
     return sum(row.state == "to-do" for row in rows)
 
 
-def _told(rows: list[Requeued], group: str) -> int:
+def _note_counts(rows: list[Requeued], group: str) -> int:
     """Say how many there are of each kind; 1 where there are none."""
     if not rows:
         note(f"no such dead letter of {group}")

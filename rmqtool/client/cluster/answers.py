@@ -19,7 +19,7 @@ SEND_STATUSES: dict[int, str] = {
 """Response codes of messages that are stored, by their names (SendStatus)."""
 
 
-def succeeded(response: Command, address: str) -> Command:
+def require_success(response: Command, address: str) -> Command:
     """The response, where it is a success.
 
     Raises:

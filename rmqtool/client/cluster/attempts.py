@@ -18,12 +18,12 @@ def may_pass(err: ClientError | RemotingError) -> bool:
     return isinstance(err, RemotingError) or (isinstance(err, BrokerError) and err.code in _PASSING)
 
 
-async def tried(work: Callable[[], Awaitable[T]], told: asyncio.Event, warn: Callable[[str], None]) -> T:
+async def try_often(work: Callable[[], Awaitable[T]], stop: asyncio.Event, warn: Callable[[str], None]) -> T:
     """What some work gives that only asks; after each of :data:`PAUSES` it is tried again.
 
     Args:
-        told: set when nothing more is to be tried.
-        warn: is told why an attempt failed.
+        stop: set when nothing more is to be tried.
+        warn: called with the reason why an attempt failed.
 
     Raises:
         ClientError, RemotingError: the last attempt failed, or one did so for good.
@@ -32,12 +32,12 @@ async def tried(work: Callable[[], Awaitable[T]], told: asyncio.Event, warn: Cal
         try:
             return await work()
         except (ClientError, RemotingError) as err:
-            if not may_pass(err) or told.is_set():
+            if not may_pass(err) or stop.is_set():
                 raise
             warn(f"{err}; it is tried again")
         try:
             async with asyncio.timeout(pause):
-                await told.wait()
+                await stop.wait()
         except TimeoutError:
             pass
     return await work()

@@ -9,15 +9,15 @@ from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.remoting import headers as h
-from formats.remoting.bodies import TopicRouteData
+from formats.remoting.bodies import TopicList, TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.topics import AUTO_CREATE
-from rmqtool.client.cluster.answers import body_from, succeeded
+from rmqtool.client.cluster.answers import body_from, require_success
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute
-from rmqtool.client.cluster.groups import Groups
+from rmqtool.client.cluster.groups import GroupMembership
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
-from rmqtool.client.cluster.links import shared
+from rmqtool.client.cluster.links import share_result
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
 from rmqtool.client.cluster.peers import Peers
 from rmqtool.client.cluster.routes import Route
@@ -46,7 +46,7 @@ class ClientOptions:
         credentials: sign every request with these, as brokers with access control want it.
         hooks: see every request before it goes out, and its response.
         namespace: topics and groups are known to brokers with it in front of their names, ``NAMESPACE%NAME``.
-        heartbeat_v2: leave out of heartbeats what a broker of 5.x was told before (``useHeartbeatV2``).
+        heartbeat_v2: leave out of heartbeats what a broker of 5.x knows already (``useHeartbeatV2``).
     """
 
     namesrv: str
@@ -87,10 +87,10 @@ class Cluster(Peers):
             hooks=options.hooks,
             credentials=options.credentials,
             tls=options.tls,
-            opened=lambda address: self.groups.opened(address),
+            opened=lambda address: self.groups.forget(address),
         )
         self._name_servers = NameServers(addresses_of(options.namesrv), self.call, options.timeout)
-        self.groups = Groups(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
+        self.groups = GroupMembership(self.client_id, self, self.addresses, self._spawn, short=options.heartbeat_v2)
         self._routes: dict[str, Route] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[Route]] = {}
@@ -163,8 +163,20 @@ class Cluster(Peers):
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = self._fetching[topic] = self._spawn(self._fetch(topic))
-            fetching.add_done_callback(lambda task: self._fetched(topic, task))
-        return await shared(fetching, topic)
+            fetching.add_done_callback(lambda task: self._end_fetch(topic, task))
+        return await share_result(fetching, topic)
+
+    async def topics(self) -> list[str]:
+        """All topics that the name servers know, those of the system among them.
+
+        Raises:
+            RemotingError: none answers, or not with topics.
+            BrokerError: the name server does not tell.
+        """
+        request = self.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        response, address = await self._name_servers.call(request)
+        with self.answers_of(address):
+            return body_from(TopicList, require_success(response, address), address).topic_list
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""
@@ -212,7 +224,7 @@ class Cluster(Peers):
         ]
 
     def on_route(self, watcher: Callable[[Route], None]) -> None:
-        """Be told of every route that is new or has changed."""
+        """Call a function with every route that is new or has changed."""
         self._route_watchers.append(watcher)
 
     async def refresh_routes(self) -> None:
@@ -229,7 +241,7 @@ class Cluster(Peers):
     async def _fetch(self, topic: str) -> Route:
         return self._learn(Route.of, topic, await self._ask_route(topic))
 
-    def _fetched(self, topic: str, task: asyncio.Task[Route]) -> None:
+    def _end_fetch(self, topic: str, task: asyncio.Task[Route]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
             task.exception()  # who asked has it; without anybody left it is nobody's
@@ -240,7 +252,7 @@ class Cluster(Peers):
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(f"{topic}: no name server knows the topic")
         with self.answers_of(address):
-            return body_from(TopicRouteData, succeeded(response, address), address)
+            return body_from(TopicRouteData, require_success(response, address), address)
 
     def _learn(self, make: Callable[..., Route], topic: str, data: TopicRouteData, **more: Any) -> Route:
         try:
@@ -263,7 +275,7 @@ class Cluster(Peers):
         """Tell all brokers of this client's groups, now. What fails is tried again with the next heartbeat."""
         await self.groups.heartbeat()
 
-    def shared(self, kind: "Callable[[Cluster], T]") -> T:
+    def share(self, kind: "Callable[[Cluster], T]") -> T:
         """What all producers and consumers of this client have together; made when it is first asked for."""
         if kind not in self._shared:
             self._shared[kind] = kind(self)

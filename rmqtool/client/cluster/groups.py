@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 _LEAVING = 1.0  # s that a broker has to hear that a client leaves
 
 
-class Groups:
-    """Who is told that this client is there; without a group nobody is.
+class GroupMembership:
+    """Which brokers know of this client; without a group none does.
 
     Args:
         addresses: of all brokers of routes in use, with their slaves or without.
@@ -44,7 +44,7 @@ class Groups:
         self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
         self._short = short and peers.release.is_5
         self._openings: Counter[str] = Counter()  # a broker forgets a client when its connection ends
-        self._told: dict[str, tuple[int, int]] = {}  # brokers that know what the client wants, since which opening
+        self._known_to: dict[str, tuple[int, int]] = {}  # brokers that know what the client wants, since which opening
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._connecting: set[str] = set()  # brokers whose connection is made for a heartbeat
@@ -52,21 +52,21 @@ class Groups:
     def add_producer(self, group: str) -> None:
         """A group that this client sends for."""
         self._producers.add(group)
-        self.greet(self._known())
+        self.greet(self._known_addresses())
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
         """A group that this client consumes for; ``describe`` says what it wants at the time of a heartbeat."""
         self._consumers[group] = describe
-        self.greet(self._known())
+        self.greet(self._known_addresses())
 
     async def remove_producer(self, group: str) -> None:
-        """Leave a group; brokers that cannot be told find out by themselves."""
+        """Leave a group; brokers that are not reached find out by themselves."""
         if group in self._producers:
             self._producers.remove(group)
             await self._leave(h.Unregister(client_id=self._client_id, producer_group=group))
 
     async def remove_consumer(self, group: str) -> None:
-        """Leave a group; brokers that cannot be told find out by themselves."""
+        """Leave a group; brokers that are not reached find out by themselves."""
         if self._consumers.pop(group, None) is not None:
             await self._leave(h.Unregister(client_id=self._client_id, consumer_group=group))
 
@@ -79,21 +79,21 @@ class Groups:
 
     async def heartbeat(self) -> None:
         """Tell all brokers, now. What fails is tried again with the next heartbeat."""
-        await asyncio.gather(*[self._greet(address) for address in self._known()])
+        await asyncio.gather(*[self._greet(address) for address in self._known_addresses()])
 
-    def opened(self, address: str) -> None:
-        """A connection is new: what was told before counts no more."""
+    def forget(self, address: str) -> None:
+        """Forget what a broker knows: its connection is new."""
         self._openings[address] += 1
         self.greet([address])
 
     def greet(self, addresses: Iterable[str]) -> None:
         """Tell those among these addresses that are to know, soon."""
-        known = self._known()
+        known = self._known_addresses()
         for address in addresses:
             if address in known and address not in self._connecting:
                 self._spawn(self._greet(address))
 
-    def _known(self) -> list[str]:
+    def _known_addresses(self) -> list[str]:
         if not (self._producers or self._consumers):
             return []
         return self._addresses(slaves=bool(self._consumers))
@@ -119,8 +119,8 @@ class Groups:
             await self._peers.ask(address, self._peers.request(RequestCode.HEART_BEAT, body=body_of(data)))
             return
         data.heartbeat_fingerprint = _fingerprint(data) if self._short else 0
-        told = self._openings[address], data.heartbeat_fingerprint
-        data.without_sub = self._short and self._told.get(address) == told
+        known_to_it = self._openings[address], data.heartbeat_fingerprint
+        data.without_sub = self._short and self._known_to.get(address) == known_to_it
         if data.without_sub:
             data.consumer_data_set = [replace(one, subscription_data_set=[]) for one in data.consumer_data_set]
         request = self._peers.request(RequestCode.HEART_BEAT, h.Empty(), body_of(data))
@@ -129,15 +129,17 @@ class Groups:
             return
         said = header_from(h.HeartbeatAnswer, response, address)
         if said.is_support_heart_beat_v2 and not said.is_sub_change:
-            self._told[address] = told
-        elif self._told.pop(address, None) is not None and data.without_sub:
+            self._known_to[address] = known_to_it
+        elif self._known_to.pop(address, None) is not None and data.without_sub:
             await self._beat(address)  # all of it, and not only next time
 
     async def _leave(self, header: h.Unregister) -> None:
         async def tell(address: str) -> None:
             try:
                 await self._peers.ask(address, self._peers.request(RequestCode.UNREGISTER_CLIENT, header), _LEAVING)
-            except (RemotingError, BrokerError) as err:
+            except BrokerError as err:
+                log.warning("leaving a group: %s", err)
+            except RemotingError as err:
                 log.info("leaving a group: %s", err)
 
         await asyncio.gather(*[tell(address) for address in self._addresses()])

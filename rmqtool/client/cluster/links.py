@@ -14,7 +14,7 @@ from rmqtool.remoting.errors import ConnectionLost, NotReached
 T = TypeVar("T")
 
 
-async def shared(work: "asyncio.Task[T]", what: str) -> T:
+async def share_result(work: "asyncio.Task[T]", what: str) -> T:
     """The result of a task, which goes on for the others when one who waits for it is cancelled.
 
     Raises:
@@ -31,11 +31,11 @@ async def shared(work: "asyncio.Task[T]", what: str) -> T:
 
 
 class Links:
-    """One connection per address (netty.NettyRemotingClient). One that has ended is made anew at the next request.
+    """One connection per address (netty.NettyRemotingClient). One that has ended is opened again at the next request.
 
     Args:
         handler: answers requests of the peers.
-        opened: told of each new connection.
+        opened: called with each new connection.
         timeout: seconds until a connection must stand.
     """
 
@@ -69,8 +69,8 @@ class Links:
         dialing = self._dialing.get(address)
         if dialing is None:
             dialing = self._dialing[address] = asyncio.create_task(self._dial(address))
-            dialing.add_done_callback(lambda task: self._dialed(address, task))
-        return await shared(dialing, address)
+            dialing.add_done_callback(lambda task: self._end_dial(address, task))
+        return await share_result(dialing, address)
 
     async def call(self, address: str, request: Command, timeout: float) -> Command:
         """Send a request and wait for its response.
@@ -101,7 +101,7 @@ class Links:
         await (await self.get(address)).oneway(request)
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to an address, if there is one; whoever waits for an answer over it is told why."""
+        """End the connection to an address, if there is one; those who wait for an answer over it get the reason."""
         if (found := self._open.pop(address, None)) is not None:
             found.abort(reason.removeprefix(f"{address}: "))
             self._left = [one for one in self._left if not one.lost.is_set()] + [found]
@@ -125,7 +125,7 @@ class Links:
             timeout=self._timeout,
         )  # fmt: skip
 
-    def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
+    def _end_dial(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._dialing.pop(address, None)
         if not task.cancelled() and task.exception() is None:
             self._open[address] = task.result()

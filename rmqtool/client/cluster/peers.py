@@ -8,12 +8,12 @@ from formats.fastjson.declare import Declared
 from formats.remoting.codes import Language, RequestCode, ResponseCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
-from rmqtool.client.cluster.answers import succeeded
+from rmqtool.client.cluster.answers import require_success
 from rmqtool.client.cluster.errors import BadAnswer
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.links import Links
 from rmqtool.remoting.connection import Answer, Connection, Handler
-from rmqtool.remoting.signing import Credentials, signed
+from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.rules.releases import Release
 
 
@@ -25,7 +25,7 @@ class Peers:
         timeout: seconds that a peer may take to answer where nothing else is said.
         hooks: see every request and its response, in their order.
         credentials: requests are signed with these, when the hooks have seen them.
-        opened: told of each new connection.
+        opened: called with each new connection.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Peers:
             version=self.release.mq_version,
         )
 
-    def prepared(self, address: str, request: Command) -> Command:
+    def prepare(self, address: str, request: Command) -> Command:
         """A request as it goes out, when the hooks have seen it."""
         for hook in self._hooks:
             request = hook.before(address, request)
-        return request if self._credentials is None else signed(request, self._credentials)
+        return request if self._credentials is None else sign(request, self._credentials)
 
     async def connect(self, address: str) -> Connection:
         """The connection to a peer.
@@ -77,7 +77,7 @@ class Peers:
         Raises:
             RemotingError: not reached, or no response within ``timeout`` seconds.
         """
-        request, timeout = self.prepared(address, request), self.timeout if timeout is None else timeout
+        request, timeout = self.prepare(address, request), self.timeout if timeout is None else timeout
         if over is None:
             response = await self._links.call(address, request, timeout)
         else:
@@ -95,7 +95,7 @@ class Peers:
             RemotingError: not reached, or no response in time.
             BrokerError: another code.
         """
-        return succeeded(await self.call(address, request, timeout, over=over), address)
+        return require_success(await self.call(address, request, timeout, over=over), address)
 
     async def oneway(self, address: str, request: Command) -> None:
         """Send a request that nobody answers.
@@ -103,7 +103,7 @@ class Peers:
         Raises:
             RemotingError: not reached.
         """
-        await self._links.oneway(address, self.prepared(address, request))
+        await self._links.oneway(address, self.prepare(address, request))
 
     async def tell(self, connection: Connection, request: Command) -> None:
         """As :meth:`oneway`, to the peer of a connection that stands: one that has asked something.
@@ -111,10 +111,10 @@ class Peers:
         Raises:
             ConnectionLost: it has ended.
         """
-        await connection.oneway(self.prepared(connection.peer, request))
+        await connection.oneway(self.prepare(connection.peer, request))
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to a peer, if there is one; whoever waits for an answer over it is told why."""
+        """End the connection to a peer, if there is one; those who wait for an answer over it get the reason."""
         self._links.drop(address, reason)
 
     def on(self, code: RequestCode, handler: Handler) -> None:

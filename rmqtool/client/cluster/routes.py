@@ -22,6 +22,7 @@ class Route:
         brokers: broker name to the addresses of master (0) and slaves by broker id.
         write_queues: broker name to the number of its queues that may be written to.
         ordered: the queues are fixed for a topic whose order matters over all of its queues.
+        inherited: new topics have its permission: it is the template, or names a broker or a cluster.
         assumed: no name server knows the topic yet: these are the queues that the first message will make.
     """
 
@@ -31,6 +32,7 @@ class Route:
     brokers: Mapping[str, Mapping[int, str]]
     write_queues: Mapping[str, int]
     ordered: bool = False
+    inherited: bool = False
     assumed: bool = False
 
     @classmethod
@@ -61,7 +63,7 @@ class Route:
             for item in queues
             if item.perm & Perm.WRITE and MASTER_ID in brokers.get(item.broker_name, {})
         }
-        written = writes if not data.order_topic_conf else dict(_ordered(data.order_topic_conf))
+        written = writes if not data.order_topic_conf else dict(_parse_order(data.order_topic_conf))
         reads = {item.broker_name: item.read_queue_nums for item in queues if item.perm & Perm.READ}
         return cls(
             topic,
@@ -70,6 +72,7 @@ class Route:
             brokers,
             writes,
             ordered=bool(data.order_topic_conf),
+            inherited=any(item.perm & Perm.INHERIT for item in queues),
             assumed=queue_nums is not None,
         )
 
@@ -80,7 +83,7 @@ def _queues(topic: str, counts: Mapping[str, int]) -> Iterator[MessageQueue]:
             yield MessageQueue(topic, broker_name, queue_id)
 
 
-def _ordered(text: str) -> Iterator[tuple[str, int]]:
+def _parse_order(text: str) -> Iterator[tuple[str, int]]:
     """Broker name and number of queues from ``brokerA:4;brokerB:2``."""
     total = 0
     for part in text.split(";"):

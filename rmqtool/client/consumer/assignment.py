@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import dataclass
 from typing import Any
@@ -105,13 +106,14 @@ def share(
 
 
 _UNBALANCED_PAUSE = 1.0  # s
+_TOLD_FAILURE = 2  # of looks in a row
 
 Apply = Callable[[str, Collection[MessageQueue]], Awaitable[bool]]
 """Is given a topic and the queues of it that are this client's; whether it has all of them now."""
 
 
 class Rebalancing:
-    """Looks which queues are this client's, at once where it is told that something has changed.
+    """Looks which queues are this client's, at once after a notice that something has changed.
 
     Messages that were popped before a group went over to pulling come again in a retry topic for each topic: that one
     is consumed as well, as long as the group pulls.
@@ -140,6 +142,7 @@ class Rebalancing:
         names = STRATEGY_NAMES.get(strategy, "") if strategy is not None else ""
         self._assignments = BrokerAssignments(cluster, group, names)
         self._wake = asyncio.Event()
+        self._failures: Counter[str] = Counter()  # looks in a row that failed, by topic
         self.looked = asyncio.Event()
 
     def wake(self) -> None:
@@ -159,8 +162,11 @@ class Rebalancing:
             for topic in list(self._subscriptions.topics):
                 try:
                     balanced &= await self._look(topic)
+                    self._failures[topic] = 0
                 except (ClientError, RemotingError, BadAllocation) as err:
-                    log.info("%s: queues stay as they are: %s", topic, err)
+                    self._failures[topic] += 1  # the first look may come before a broker knows of the group
+                    level = logging.WARNING if self._failures[topic] == _TOLD_FAILURE else logging.INFO
+                    log.log(level, "%s: queues stay as they are: %s", topic, err)
                     balanced = False
                 except Exception:  # one failure must not end the consumption
                     log.exception("%s: queues stay as they are", topic)
@@ -218,7 +224,7 @@ class Rebalancing:
             try:
                 address = self._cluster.reading_address(broker_name)
                 request = self._cluster.request(
-                    RequestCode.GET_CONSUMER_LIST_BY_GROUP, h.Group(consumer_group=self._group)
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP, h.ConsumerGroup(consumer_group=self._group)
                 )
                 response = await self._cluster.ask(address, request)
                 with self._cluster.answers_of(address):

@@ -71,7 +71,7 @@ class Fetcher:
 
     def _wait(self, process: ProcessQueue) -> float | None:
         options = self._options
-        if self.paused or (self._locked and not process.locked(asyncio.get_running_loop().time())):
+        if self.paused or (self._locked and not process.is_locked(asyncio.get_running_loop().time())):
             return min(options.error_pause, 1.0)
         limits = self._subscriptions.topics[process.queue.topic].limits or options.limits
         return FULL_PAUSE if process.full(limits, ordered=options.orderly) else None

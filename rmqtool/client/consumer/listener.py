@@ -75,7 +75,7 @@ class Workers(Generic[T]):
 _BUCKET, _BUCKETS = 10.0, 6  # s, and how many of them a minute has
 
 
-class Failed:
+class ListenerFailure:
     """What is there in the place of a listener's answer.
 
     Attributes:
@@ -133,8 +133,8 @@ class Calls:
             return cls(group, listener, options, None)
         return cls(group, listener, options, ThreadPoolExecutor(options.concurrency, "rmqtool-listener"))
 
-    async def call(self, messages: Sequence[Received]) -> Said | Failed:
-        """What the listener says; whatever goes wrong in it is told in words."""
+    async def call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
+        """What the listener says; whatever goes wrong in it is described in words."""
         clock = asyncio.get_running_loop().time
         begin = clock()
         hooks, consumption = self.options.hooks, None
@@ -144,7 +144,7 @@ class Calls:
             tell_hooks([hook.before for hook in hooks], consumption)
         said = await self._call(messages)
         end = clock()
-        failed = len(messages) if isinstance(said, Failed | Later | Suspend) else 0
+        failed = len(messages) if isinstance(said, ListenerFailure | Later | Suspend) else 0
         counts = self.counts.setdefault(messages[0].topic, Counts())
         counts.add(end, len(messages) - failed, failed, end - begin)
         if consumption is not None:
@@ -153,15 +153,15 @@ class Calls:
             tell_hooks([hook.after for hook in hooks], consumption)
         return said
 
-    def _outcome(self, said: Said | Failed, seconds: float) -> str:
+    def _outcome(self, said: Said | ListenerFailure, seconds: float) -> str:
         """As ConsumeReturnType names it."""
-        if isinstance(said, Failed):
+        if isinstance(said, ListenerFailure):
             return "EXCEPTION" if said.error is not None else "RETURNNULL"
         if seconds >= self.options.consume_timeout:
             return "TIME_OUT"
         return "FAILED" if isinstance(said, Later | Suspend) else "SUCCESS"
 
-    async def _call(self, messages: Sequence[Received]) -> Said | Failed:
+    async def _call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
         said: object
         try:
             if self.threads is None:
@@ -175,14 +175,14 @@ class Calls:
             if task is not None and task.cancelling():
                 raise
             log.warning("%s: the listener was cancelled by itself", messages[0].message_id)
-            return Failed("the listener was cancelled by itself", err)
+            return ListenerFailure("the listener was cancelled by itself", err)
         except Exception as err:
             log.warning("%s: the listener failed", messages[0].message_id, exc_info=True)
-            return Failed(f"{type(err).__name__}: {err}", err)
+            return ListenerFailure(f"{type(err).__name__}: {err}", err)
         if said is None or isinstance(said, Later | Suspend | Ordered):
             return said
         log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(said))
-        return Failed(f"the listener returned {type(said).__name__}, which is no answer")
+        return ListenerFailure(f"the listener returned {type(said).__name__}, which is no answer")
 
     def close(self) -> None:
         """Begin no call more."""

@@ -28,10 +28,10 @@ Changed = Callable[[str, tuple[MessageQueue, ...]], None]
 
 
 class LitePullConsumer(QueueReader):
-    """Reads topics that it shares with its group, or queues that it is told. Use as an asynchronous context manager.
+    """Reads topics that it shares with its group, or queues that it is given. Use as an asynchronous context manager.
 
     Either :meth:`subscribe` or :meth:`assign` says what is read. Only what a poll gave before the latest one is
-    committed by itself: whoever polls again has done with it.
+    committed by itself: a further poll says that it is done.
 
     Args:
         client: addresses of name servers, options of a client, or a cluster, which is shared by one consumer of a
@@ -123,7 +123,7 @@ class LitePullConsumer(QueueReader):
 
         Raises:
             ValueError: topics were subscribed.
-            NoRoute, RemotingError, BrokerError: it cannot be told where a queue begins.
+            NoRoute, RemotingError, BrokerError: it is not known where a queue begins.
         """
         if self._subscriptions.topics:
             raise ValueError("topics are subscribed: no queues can be assigned besides")
@@ -135,7 +135,7 @@ class LitePullConsumer(QueueReader):
         return sorted(self._subscriptions.queues)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic, whoever reads them.
+        """The queues of a topic, whichever member reads them.
 
         Raises:
             NoRoute: no name server knows it.
@@ -144,7 +144,7 @@ class LitePullConsumer(QueueReader):
         return (await self.cluster.route(with_namespace(self._namespace, topic))).readable
 
     async def on_queues_changed(self, topic: str, watcher: Changed) -> None:
-        """Be told when a topic gets other queues, as its route says, which is asked for now and then.
+        """Call a function when a topic gets other queues, as its route says, which is asked for now and then.
 
         Args:
             watcher: is given the topic and its queues.
@@ -185,7 +185,7 @@ class LitePullConsumer(QueueReader):
         subscriptions = self._subscriptions
         if offsets is None:
             self._note_consumed()
-            offsets = subscriptions.consumed()
+            offsets = subscriptions.next_offsets()
         for queue in offsets.keys() & subscriptions.queues.keys():
             subscriptions.queues[queue].consumed = offsets[queue]
         if isinstance(subscriptions.store, LocalOffsets):
@@ -200,7 +200,7 @@ class LitePullConsumer(QueueReader):
         Raises:
             KeyError: the queue is not read.
             ValueError: it has no such offset.
-            NoRoute, RemotingError, BrokerError: that cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         first, end = await self._puller.offsets(queue)
         if not first <= offset <= end:
@@ -223,7 +223,7 @@ class LitePullConsumer(QueueReader):
         subscriptions = self._subscriptions
         return ConsumerRunningInfo(
             properties=client_properties(self.cluster, subscriptions.began, "CONSUME_ACTIVELY", -1),
-            subscription_set=subscriptions.wanted(),
+            subscription_set=subscriptions.for_heartbeat(),
             mq_table={
                 queue: QueueState(commit_offset=polled.consumed or 0)
                 for queue, polled in sorted(subscriptions.queues.items())

@@ -30,7 +30,7 @@ async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time
         start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
 
     Raises:
-        NoRoute, RemotingError, BrokerError: it cannot be told.
+        NoRoute, RemotingError, BrokerError: the broker does not answer.
     """
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if start == From.FIRST or (start == From.LAST and is_retry):
@@ -57,7 +57,7 @@ class RemoteOffsets:
         """Where the group is; None where it never was.
 
         Raises:
-            ClientError, RemotingError: it cannot be told.
+            ClientError, RemotingError: the broker does not answer.
         """
         return await self._puller(queue.topic).committed(queue)
 
@@ -114,7 +114,7 @@ class LocalOffsets:
         return None if found is None or found < 0 else found
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Write the file anew; what fails is tried again with the next offsets."""
+        """Rewrite the file; what fails is tried again with the next offsets."""
         async with self._turn:
             self._table |= {QueueName(q.topic, q.broker_name, q.queue_id): offset for q, offset in offsets.items()}
             table = dict(self._table)
@@ -186,7 +186,7 @@ class LocalOffsets:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Give a file other bytes: whoever reads it has the old or the new ones, whenever this is killed."""
+    """Give a file other bytes: readers see the old or the new ones, whenever this is killed."""
     new = path.with_name(path.name + ".tmp")
     try:
         with open(new, "wb") as file:

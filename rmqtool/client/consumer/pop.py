@@ -115,8 +115,8 @@ class Popper:
                 raise BadAnswer(f"{address}: messages without a handle: {err}") from None
 
     def _messages(self, queue: MessageQueue, response: Command, address: str, until: float) -> list[Popped]:
-        told = header_from(p.Popped, response, address)
-        parts = parse_parts(told.start_offset_info or "", told.msg_offset_info or "")
+        answer = header_from(p.PopResponse, response, address)
+        parts = parse_parts(answer.start_offset_info or "", answer.msg_offset_info or "")
         starts = {(part.origin, part.queue_id): part.start_offset for part in parts}
         namespace = self._cluster.options.namespace
         sent_to = without_namespace(namespace, queue.topic) if namespace else None
@@ -129,13 +129,13 @@ class Popper:
             if name not in topics and not light:
                 raise BadAnswer(f"{address}: a message of {name[:100]} where those of {topic} were asked for")
             text = parse(record.properties).get(POP_CK)  # of a message that comes again the broker says it there
-            if text is None or not _is_of(text, told.pop_time):
+            if text is None or not _is_of(text, answer.pop_time):
                 origin = origin_of(name)
                 text = Handle(
                     start_offset=starts.get((origin, record.queue_id), record.queue_offset),
-                    pop_time=told.pop_time,
-                    invisible_time=told.invisible_time,
-                    revive_queue=told.revive_qid,
+                    pop_time=answer.pop_time,
+                    invisible_time=answer.invisible_time,
+                    revive_queue=answer.revive_qid,
                     origin=origin,
                     broker_name=queue.broker_name,
                     queue_id=record.queue_id,

@@ -57,12 +57,12 @@ class ProcessQueue(Assigned):
         self.size += size
         return new
 
-    def started(self, messages: Iterable[Received], now: float) -> None:
+    def start(self, messages: Iterable[Received], now: float) -> None:
         """The listener has them, since ``now`` (s)."""
         for message in messages:
             self._started[message.record.queue_offset] = now
 
-    def returned(self, messages: Iterable[Received]) -> None:
+    def give_back(self, messages: Iterable[Received]) -> None:
         """The listener has them no more, and they wait to be given to it again."""
         for message in messages:
             self._started.pop(message.queue_offset, None)
@@ -158,7 +158,7 @@ class ProcessQueue(Assigned):
             self.size -= len(message.record.body)
             self._taken -= 1
 
-    def locked(self, now: float) -> bool:
+    def is_locked(self, now: float) -> bool:
         """Whether the queue is this client's alone, as far as it can rely on that."""
         return self.locked_at is not None and now - self.locked_at <= LOCK_LIFE
 

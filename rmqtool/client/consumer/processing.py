@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.consumer.listener import Calls, Failed, Workers
+from rmqtool.client.consumer.listener import Calls, ListenerFailure, Workers
 from rmqtool.client.consumer.options import Later, Ordered, PushOptions, Said, Suspend
 from rmqtool.client.consumer.process_queue import ProcessQueue
 from rmqtool.client.consumer.received import Received
@@ -69,7 +69,7 @@ class Processing:
         process, messages = task
         if not _counts(process):
             return
-        process.started(messages, asyncio.get_running_loop().time())
+        process.start(messages, asyncio.get_running_loop().time())
         process.consumed_at = time.time_ns() // 1_000_000
         said = await self._calls.call(messages)
         later = said if said is None or isinstance(said, Later) else Later()
@@ -87,7 +87,7 @@ class Processing:
         done = [message for message in messages if message.queue_offset not in again] if kept else messages
         self._finish(process, done)
         if kept:
-            process.returned(kept)
+            process.give_back(kept)
             asyncio.get_running_loop().call_later(self._options.retry_pause, self.submit, process, kept)
 
     def _finish(self, process: ProcessQueue, messages: list[Received]) -> None:
@@ -145,7 +145,7 @@ class OrderlyProcessing:
         """There are messages to consume."""
         if process not in self._chains and not self._stopping:
             chain = self._chains[process] = asyncio.create_task(self._chain(process))
-            chain.add_done_callback(lambda _: self._ended(process))
+            chain.add_done_callback(lambda _: self._end_chain(process))
 
     async def leave(self, process: ProcessQueue, wait: float) -> bool:
         """Begin no call more for a queue; whether the one that runs has ended within ``wait`` seconds."""
@@ -166,7 +166,7 @@ class OrderlyProcessing:
         calling = self._calling.get(process)
         return calling is not None and calling.locked()
 
-    def _ended(self, process: ProcessQueue) -> None:
+    def _end_chain(self, process: ProcessQueue) -> None:
         chain = self._chains.pop(process)
         self._calling.pop(process, None)
         if chain.cancelled():
@@ -185,7 +185,7 @@ class OrderlyProcessing:
         return not (self._stopping or process.leaving or process.dropped)
 
     def _may_call(self, process: ProcessQueue) -> bool:
-        return self._options.broadcasting or process.locked(asyncio.get_running_loop().time())
+        return self._options.broadcasting or process.is_locked(asyncio.get_running_loop().time())
 
     async def _chain(self, process: ProcessQueue) -> None:
         calling = self._calling[process] = asyncio.Lock()
@@ -208,7 +208,7 @@ class OrderlyProcessing:
             if pause:
                 await asyncio.sleep(pause)
 
-    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | Failed) -> float:
+    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | ListenerFailure) -> float:
         """Act upon what the listener said; seconds until the next call."""
         auto = self._options.auto_commit
         if said is None or isinstance(said, Ordered):

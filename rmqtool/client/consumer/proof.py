@@ -47,7 +47,7 @@ async def prove(puller: Puller, queue: MessageQueue, last: Last) -> None:
 
     Raises:
         MadeAgain: it is another.
-        NoRoute, RemotingError, BrokerError: it cannot be told.
+        NoRoute, RemotingError, BrokerError: the broker does not answer.
     """
     if await last_at(puller, queue, last.offset) not in (last, None):
         raise MadeAgain(f"{queue}: has another message at offset {last.offset} than before: {_MADE_AGAIN}")
@@ -58,7 +58,7 @@ async def last_at(puller: Puller, queue: MessageQueue, offset: int) -> Last | No
 
     Raises:
         MadeAgain: the queue ends before it.
-        NoRoute, RemotingError, BrokerError: it cannot be told.
+        NoRoute, RemotingError, BrokerError: the broker does not answer.
     """
     try:
         pulled = await puller.pull(queue, offset, most=1)

@@ -1,4 +1,4 @@
-"""A consumer that is told which queues to read (client.consumer.DefaultLitePullConsumer with assigned queues)."""
+"""A consumer with given queues (client.consumer.DefaultLitePullConsumer with assigned queues)."""
 
 import asyncio
 import logging
@@ -68,7 +68,7 @@ class QueueReader(Member):
 
         Raises:
             KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+            NoRoute, RemotingError, BrokerError: it is not known where that is.
         """
         self._seek(queue, (await self._puller.offsets(queue))[0])
 
@@ -77,7 +77,7 @@ class QueueReader(Member):
 
         Raises:
             KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+            NoRoute, RemotingError, BrokerError: it is not known where that is.
         """
         self._seek(queue, (await self._puller.offsets(queue))[1])
 
@@ -85,7 +85,7 @@ class QueueReader(Member):
         """About the first offset of messages stored at a time (ms) or later.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         return await self._puller.offset_at(queue, timestamp)
 
@@ -93,7 +93,7 @@ class QueueReader(Member):
         """Where the group is in a queue; None where it never was.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         return await self._subscriptions.store.read(queue)
 
@@ -265,7 +265,7 @@ class PullConsumer(QueueReader):
         offsets to begin at instead.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told where a queue begins.
+            NoRoute, RemotingError, BrokerError: it is not known where a queue begins.
         """
         wanted: dict[MessageQueue, int | None]
         wanted = dict(queues) if isinstance(queues, dict) else dict.fromkeys(queues)

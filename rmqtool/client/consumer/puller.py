@@ -12,10 +12,10 @@ from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCod
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.topics import LMQ_PREFIX
-from rmqtool.client.cluster.answers import body_from, header_from, succeeded
+from rmqtool.client.cluster.answers import body_from, header_from, require_success
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute, NotThere
-from rmqtool.client.consumer.received import Received, received, records_in
+from rmqtool.client.consumer.received import Received, make_received, records_in
 from rmqtool.rules.statuses import GetStatus
 
 LOOKING = "TOOLS_CONSUMER"
@@ -26,13 +26,13 @@ _EMPTY = {
 }  # fmt: skip
 
 
-def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, address: str) -> list[Record]:
+def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullResponse, address: str) -> list[Record]:
     """The records of an answer from an offset on.
 
     Raises:
         BadAnswer: they are not messages of the queue, in its order, before the offset that the answer goes on at.
     """
-    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, told.offset_delta or 0
+    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, answer.offset_delta or 0
     # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
     elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
     found, last = [], -1
@@ -48,18 +48,18 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, a
         last = at
         if at >= offset:  # a batch that is kept as one record may begin before
             found.append(record)
-    if not found or last >= told.next_begin_offset:
-        raise BadAnswer(f"{address}: no messages from offset {offset} to {told.next_begin_offset} of {queue}")
+    if not found or last >= answer.next_begin_offset:
+        raise BadAnswer(f"{address}: no messages from offset {offset} to {answer.next_begin_offset} of {queue}")
     return found
 
 
-def _check_moved(offset: int, told: h.Pulled, response: Command, address: str) -> None:
-    """That an offset is outside of a queue, or was set anew by an admin, and where the queue goes on.
+def _check_moved(offset: int, answer: h.PullResponse, response: Command, address: str) -> None:
+    """That an offset is outside of a queue, or was reset by an admin, and where the queue goes on.
 
     Raises:
         BadAnswer: the answer says otherwise.
     """
-    following, low, high = told.next_begin_offset, told.min_offset, told.max_offset
+    following, low, high = answer.next_begin_offset, answer.min_offset, answer.max_offset
     if response.remark == _RESET and following >= 0:
         return
     if low <= offset <= high or not max(low, 0) <= following <= max(high, 0):
@@ -135,7 +135,7 @@ class Puller:
         Args:
             most: messages of one answer.
             wait: seconds that the broker may wait for the first message.
-            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves are not told.
+            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves do not get it.
 
         Raises:
             NoRoute, RemotingError: the broker is not reached, or its answer is none.
@@ -170,42 +170,44 @@ class Puller:
         # a broker looks at what it holds every five seconds
         timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
         with self.cluster.answers_of(address):
-            pulled = await self._pulled(queue, offset, request, address, timeout)
+            pulled = await self._pull_at(queue, offset, request, address, timeout)
             if pulled.messages or pulled.next_offset == offset or pulled.reset:
                 return pulled
             # no record proves that messages are gone, or that none of them is wanted: it is said twice, or it is not so
-            again = await self._pulled(queue, offset, request, address, timeout)
+            again = await self._pull_at(queue, offset, request, address, timeout)
             if again.messages or again.next_offset == offset:
                 return again
             if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
                 raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
             return min(pulled, again, key=lambda one: one.next_offset)
 
-    async def _pulled(self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float) -> Pulled:
+    async def _pull_at(
+        self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float
+    ) -> Pulled:
         response = await self.cluster.call(address, request, timeout)
         if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
             raise BrokerError(response, address)
-        told = header_from(h.Pulled, response, address)
-        self._suggested[queue] = told.suggest_which_broker_id
-        following = told.next_begin_offset
+        answer = header_from(h.PullResponse, response, address)
+        self._suggested[queue] = answer.suggest_which_broker_id
+        following = answer.next_begin_offset
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
-            _check_moved(offset, told, response, address)
+            _check_moved(offset, answer, response, address)
             reset = response.remark == _RESET
-            return Pulled([], following, told.min_offset, told.max_offset, moved=True, reset=reset)
+            return Pulled([], following, answer.min_offset, answer.max_offset, moved=True, reset=reset)
         if following < offset:
             raise BadAnswer(f"{address}: after offset {offset} goes on at {following}")
         if response.code != ResponseCode.SUCCESS:
             if following > offset and not self._selects and not await self._compacts(queue, address):
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
-            return Pulled([], following, told.min_offset, told.max_offset)
-        found = _records_of(queue, offset, response.body, told, address)
+            return Pulled([], following, answer.min_offset, answer.max_offset)
+        found = _records_of(queue, offset, response.body, answer, address)
         if not self._selects:
             found = await self._without_gap(queue, offset, found, address)
             following = found[-1].queue_offset + 1
-        messages = [received(queue, record) for record in found]
+        messages = [make_received(queue, record) for record in found]
         if self._tags:
             messages = [one for one in messages if one.tags in self._tags]
-        return Pulled(messages, following, told.min_offset, told.max_offset)
+        return Pulled(messages, following, answer.min_offset, answer.max_offset)
 
     async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
         """The records from the offset on that follow on each other: what a gap hides is asked for again.
@@ -239,7 +241,7 @@ class Puller:
         """The first offset of a queue, and the one behind its last message.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: they cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         low, high = await self._offset(queue, RequestCode.GET_MIN_OFFSET, header), await self.end(queue)
@@ -251,7 +253,7 @@ class Puller:
         """The offset behind the last message of a queue.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
@@ -260,7 +262,7 @@ class Puller:
         """About the first offset of messages stored at a time (ms) or later; brokers of 4.9 may give one earlier.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.QueueTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
@@ -269,7 +271,7 @@ class Puller:
         """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         header = h.GroupQueue(
             consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
@@ -279,7 +281,7 @@ class Puller:
         except BrokerError as err:
             if err.code == ResponseCode.QUERY_NOT_FOUND and self._master_of(queue) == err.address:
                 return None
-            raise  # a slave may not have been told yet
+            raise  # a slave may not know it yet
 
     def is_master(self, queue: MessageQueue) -> bool:
         """Whether a queue's master is known: else a slave answers, which may lack what the master has."""
@@ -312,7 +314,7 @@ class Puller:
         address = await self._address(queue)
         response = await self.cluster.call(address, self.cluster.request(code, header))
         with self.cluster.answers_of(address):
-            offset = header_from(h.Offset, succeeded(response, address), address).offset
+            offset = header_from(h.Offset, require_success(response, address), address).offset
             if offset < 0:
                 raise BadAnswer(f"{address}: an offset of {offset}")
         return offset

@@ -15,7 +15,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.cluster.errors import BrokerError, ClientError
 from rmqtool.client.consumer.fetcher import RESET_WAIT, Fetcher, Handler
 from rmqtool.client.consumer.offsets import beginning
 from rmqtool.client.consumer.options import PushOptions
@@ -40,12 +40,12 @@ class Locks:
         """Those of some queues of one broker that are this client's alone now; locks that it has are renewed.
 
         Raises:
-            ClientError, RemotingError: it cannot be told.
+            ClientError, RemotingError: the broker does not answer.
         """
         address = self._address(queues)
         response = await self.cluster.call(address, self._request(RequestCode.LOCK_BATCH_MQ, queues))
         if response.code:
-            log.warning("%s: queues are not locked: %s", address, response.remark)
+            log.warning("queues are not locked: %s", BrokerError(response, address))
             return set()
         return set(body_from(LockResponse, response, address).lock_ok_mq_set) & set(queues)
 
@@ -184,10 +184,10 @@ class HeldQueues:
             if process is None or process.dropped:
                 continue
             lost = queue not in granted
-            if not lost and not process.locked(now):
+            if not lost and not process.is_locked(now):
                 lost = await self._others_went_on(process)
             if lost:
-                log.warning("%s: another client has had it meanwhile; begun anew", queue)
+                log.warning("%s: another client has had it meanwhile; started again", queue)
                 process.stop()
                 process.dropped = process.leaving = True
                 self._subscriptions.revoke(queue)

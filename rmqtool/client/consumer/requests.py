@@ -18,7 +18,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.namespaces import without_namespace
-from rmqtool.client.consumer.listener import Calls, Counts, Failed
+from rmqtool.client.consumer.listener import Calls, Counts, ListenerFailure
 from rmqtool.client.consumer.options import Ordered, PushOptions, Said
 from rmqtool.client.consumer.pop import Popping
 from rmqtool.client.consumer.process_queue import ProcessQueue
@@ -37,7 +37,7 @@ class Requests:
     """Answers requests that concern a group.
 
     Args:
-        changed: told that members have come or gone.
+        changed: called when members have come or gone.
     """
 
     cluster: Cluster
@@ -78,7 +78,7 @@ class Requests:
     def status(self, _connection: Connection, request: Command) -> Answer:
         """Request 221: where this client is."""
         header = from_fields(a.ConsumerStatus, request.fields)
-        known = self.subscriptions.consumed().items() if header.group == self.group else ()
+        known = self.subscriptions.next_offsets().items() if header.group == self.group else ()
         table = {queue: offset for queue, offset in known if queue.topic == header.topic}
         return _answer(request, body_of(a.ClientOffsets(table)))
 
@@ -98,7 +98,7 @@ class Requests:
                 "consumeMessageBatchMaxSize": str(options.batch),
                 "pullBatchSize": str(options.pull_batch),
             },
-            subscription_set=subscriptions.wanted(),
+            subscription_set=subscriptions.for_heartbeat(),
             mq_table={queue: _queue_state(process) for queue, process in sorted(subscriptions.queues.items())},
             mq_pop_table={
                 queue: a.PopQueueState(
@@ -134,9 +134,9 @@ class Requests:
         topic = record.topic.decode("utf-8", "replace")
         queue = MessageQueue(topic, header.broker_name or "", record.queue_id)
         message = as_sent(Received(queue, record), self.cluster.options.namespace)
-        return self._consumed(request, message)
+        return self._consume(request, message)
 
-    async def _consumed(self, request: Command, message: Received) -> Command:
+    async def _consume(self, request: Command, message: Received) -> Command:
         begin = time.monotonic_ns()
         said = await self.calls.call([message])
         return _answer(
@@ -146,7 +146,7 @@ class Requests:
                     order=self.options.orderly,
                     auto_commit=self.options.auto_commit,
                     consume_result=_result(said),
-                    remark=said.words if isinstance(said, Failed) else None,
+                    remark=said.words if isinstance(said, ListenerFailure) else None,
                     spent_time_mills=(time.monotonic_ns() - begin) // 1_000_000,
                 )
             ),
@@ -202,11 +202,11 @@ def _answer(request: Command, body: bytes) -> Command:
     return request.response(body=body, language=Language.PYTHON)
 
 
-def _result(said: Said | Failed) -> str:
+def _result(said: Said | ListenerFailure) -> str:
     if said is None:
         return "CR_SUCCESS"
     if isinstance(said, Ordered):
         return f"CR_{said.value}"
-    if isinstance(said, Failed):
+    if isinstance(said, ListenerFailure):
         return "CR_THROW_EXCEPTION" if said.error is not None else "CR_RETURN_NULL"
     return "CR_LATER"

@@ -45,7 +45,7 @@ class SendBack:
         Raises:
             ClientError, RemotingError: neither way.
         """
-        header = h.SendBack(
+        header = h.ConsumerSendBack(
             offset=message.record.physical_offset,
             group=self.group,
             delay_level=level,

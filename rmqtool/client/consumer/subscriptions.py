@@ -154,14 +154,14 @@ class Subscriptions(Generic[A]):
         """Read a topic no more; whether it was read."""
         return self._topics.pop(topic, None) is not None
 
-    def wanted(self) -> list[SubscriptionData]:
+    def for_heartbeat(self) -> list[SubscriptionData]:
         """All topics, as heartbeats carry them."""
         return [subscription.data for subscription in self._topics.values()]
 
     def describe(self, kind: str, options: PushOptions | PollOptions) -> ConsumerData:
         """The consumer, as heartbeats carry it."""
         model = "BROADCASTING" if options.broadcasting else "CLUSTERING"
-        return ConsumerData(self._puller.group, kind, model, options.start.value, self.wanted())
+        return ConsumerData(self._puller.group, kind, model, options.start.value, self.for_heartbeat())
 
     def puller(self, topic: str) -> Puller:
         """What asks for the messages and offsets of a topic."""
@@ -197,7 +197,7 @@ class Subscriptions(Generic[A]):
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
-    def consumed(self) -> dict[MessageQueue, int]:
+    def next_offsets(self) -> dict[MessageQueue, int]:
         """Queue to the next offset to consume, where that is known."""
         known = ((queue, assigned.consumed) for queue, assigned in self._queues.items())
         return {queue: offset for queue, offset in known if offset is not None}

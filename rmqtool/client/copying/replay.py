@@ -15,7 +15,7 @@ from functools import partial
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, prove
@@ -36,11 +36,11 @@ class Pace:
     """Lets so many messages a second pass.
 
     Args:
-        told: ends a wait.
+        stop: ends a wait.
     """
 
-    def __init__(self, rate: float | None, told: asyncio.Event) -> None:
-        self._rate, self._told, self._next = rate, told, 0.0
+    def __init__(self, rate: float | None, stop: asyncio.Event) -> None:
+        self._rate, self._stop, self._next = rate, stop, 0.0
 
     def most(self, batch: int) -> int:
         """Messages of a request, so that a slow rate is no sequence of bursts."""
@@ -56,13 +56,13 @@ class Pace:
         if due > now:
             try:
                 async with asyncio.timeout(due - now):
-                    await self._told.wait()
+                    await self._stop.wait()
             except TimeoutError:
                 pass
 
 
 class CannotGoOn(ClientError):
-    """Messages could not be sent, or it cannot be told whether they were; the words say why."""
+    """Messages could not be sent, or it is not known whether they were; the words say why."""
 
 
 class Lost(CannotGoOn):
@@ -82,7 +82,7 @@ class ReplayOptions:
         to: topic that all go to; each to its own without one.
         batch: messages of one request.
         rate: messages a second, at most.
-        settle: seconds that a request may be under way after whoever sent it has ended.
+        settle: seconds that a request may be under way after its sender has ended.
     """
 
     name: str
@@ -114,8 +114,8 @@ class Replay:
 
     Args:
         producer: of the cluster.
-        told: set when it is to end early.
-        warn: is told of attempts that failed.
+        stop: set when it is to end early.
+        warn: called with each attempt that failed.
     """
 
     def __init__(
@@ -123,15 +123,15 @@ class Replay:
         producer: Producer,
         journal: Journal,
         options: ReplayOptions,
-        told: asyncio.Event,
+        stop: asyncio.Event,
         warn: Callable[[str], None] = log.warning,
     ) -> None:
         self._producer, self._journal, self._options = producer, journal, options
-        self._told, self._warn = told, warn
+        self._stop, self._warn = stop, warn
         self._cluster: Cluster = producer.cluster
         self._puller = Puller(self._cluster, masters=True)
         self._next: dict[MessageQueue, int] = {}
-        self._pace = Pace(options.rate, told)
+        self._pace = Pace(options.rate, stop)
 
     async def target(self, origin: Origin) -> MessageQueue:
         """The queue that messages of a queue go to: the one with its number, or one of as many as there are.
@@ -154,8 +154,8 @@ class Replay:
         """
         queues = await self._targets(steps)
         with _no_way_on():
-            floors = await tried(partial(self._floors, set(queues.values())), self._told, self._warn)
-            before = await tried(partial(self._before, floors), self._told, self._warn)
+            floors = await try_often(partial(self._floors, set(queues.values())), self._stop, self._warn)
+            before = await try_often(partial(self._before, floors), self._stop, self._warn)
         begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
         return await self._finish(begun, steps, queues)
@@ -170,24 +170,24 @@ class Replay:
         sent = Sent()
         if begun.arrived is None:
             await self._wait(self._options.settle)
-            if self._told.is_set():
+            if self._stop.is_set():
                 return sent
             sent.uncertain = set(begun.floors)
         else:
             with _no_way_on():
-                await tried(partial(self._prove, begun.before), self._told, self._warn)
+                await try_often(partial(self._prove, begun.before), self._stop, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
             self._journal.begin(begun)  # from here on more of it may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
 
     async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
-        found = {origin: await self._aimed(origin) for origin in dict.fromkeys(step.origin for step in steps)}
+        found = {origin: await self._find_target(origin) for origin in dict.fromkeys(step.origin for step in steps)}
         new = {origin: queue for origin, queue in found.items() if origin not in self._journal.targets}
         if new:
             self._journal.aim(new)
         return found
 
-    async def _aimed(self, origin: Origin) -> MessageQueue:
+    async def _find_target(self, origin: Origin) -> MessageQueue:
         with _no_way_on():
             return await self.target(origin)
 
@@ -207,7 +207,7 @@ class Replay:
 
         Raises:
             MadeAgain: one is another.
-            NoRoute, RemotingError, BrokerError: it cannot be told.
+            NoRoute, RemotingError, BrokerError: it is not known.
         """
         for queue, last in before.items():
             try:
@@ -228,17 +228,17 @@ class Replay:
                 sent.error = None
                 await self._attempt(steps, queues, sent)
             if len(sent.arrived) + len(sent.refused) == len(steps):
-                self._journal.done(begun, len(sent.arrived), list(sent.refused))
+                self._journal.end_round(begun, len(sent.arrived), list(sent.refused))
                 return sent
-            if self._told.is_set() or pause is None:
+            if self._stop.is_set() or pause is None:
                 break
             self._warn(f"{sent.error}; it is tried again")
             await self._wait(max(pause, self._options.settle if sent.uncertain else 0))
-            if self._told.is_set():
+            if self._stop.is_set():
                 break
-        if not sent.uncertain:  # else whoever goes on must ask
-            self._journal.stopped(list(sent.arrived))
-        if self._told.is_set():
+        if not sent.uncertain:  # else the next run must ask
+            self._journal.stop_round(list(sent.arrived))
+        if self._stop.is_set():
             return sent
         raise CannotGoOn(str(sent.error))
 
@@ -257,7 +257,7 @@ class Replay:
         while at < len(steps):
             part = self._part(steps, at)
             await self._pace.wait(len(part))
-            if self._told.is_set():
+            if self._stop.is_set():
                 return
             at += len(part)
             try:
@@ -279,14 +279,14 @@ class Replay:
         return steps[at : at + count]
 
     async def _send_part(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
-        messages = [self._marked(step, queue) for step in steps]
+        messages = [self._mark(step, queue) for step in steps]
         try:
             if len(messages) == 1:
                 results = [await self._producer.send(messages[0], queue=queue)]
             else:
                 results = await self._producer.send_batch(messages, queue=queue)
         except NotSent as err:
-            self._stored(steps, err.sent, sent)
+            self._note_stored(steps, err.sent, sent)
             left = steps[len(err.sent) :]
             if err.code not in _ILLEGAL or err.maybe_stored:
                 raise
@@ -294,7 +294,7 @@ class Replay:
         except ValueError as err:
             await self._one_by_one(queue, steps, sent, str(err))
         else:
-            self._stored(steps, results, sent)
+            self._note_stored(steps, results, sent)
 
     async def _one_by_one(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent, reason: str) -> None:
         """Of messages that were refused together, find those that are taken alone."""
@@ -304,12 +304,12 @@ class Replay:
         for step in steps:
             await self._send_part(queue, [step], sent)
 
-    def _stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
+    def _note_stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
         for step, result in zip(steps, results, strict=False):
             sent.arrived[step.place] = result.queue
             self._next[result.queue] = max(self._next.get(result.queue, 0), result.queue_offset + 1)
 
-    def _marked(self, step: Step, queue: MessageQueue) -> Message:
+    def _mark(self, step: Step, queue: MessageQueue) -> Message:
         marks = {ORIGIN: f"{self._options.name}:{step.place}", REPLAY: f"{self._journal.run}:{step.place}"}
         return replace(step.message, topic=queue.topic, properties={**step.message.properties, **marks})
 
@@ -385,7 +385,7 @@ class Replay:
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._stop.wait()
         except TimeoutError:
             pass
 

@@ -100,8 +100,8 @@ class Journal(Protocol):
     def begin(self, begun: Round) -> None:
         """A round begins: durable when this returns."""
 
-    def done(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
+    def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
         """All messages of a round are stored or refused."""
 
-    def stopped(self, arrived: Sequence[Place]) -> None:
+    def stop_round(self, arrived: Sequence[Place]) -> None:
         """A round has ended early; exactly these of it are stored."""

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from formats.layouts import derived
 from formats.message.bodies import build_batch
-from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, build, build_many
-from rmqtool.client.producing.message import WAIT, Message
-from rmqtool.rules.batches import check_batch
-from rmqtool.rules.sending import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, WAIT, build, build_many
+from rmqtool.client.producing.message import Message
+from rmqtool.rules.sending import MESSAGE_ILLEGAL, Rejected, check_batch, check_message
 
 _LEAST = derived.BATCH_ITEM_HEAD.size + 2  # bytes of an item without body and properties
 
@@ -55,22 +54,20 @@ def batches(
     bodies = [message.body for message in messages]
     same = UNIQ_KEY not in more and _say_the_same(messages)
     if same:
-        all_named, texts = _numbered(messages[0].named(more), unique_ids, separated=separated)
+        all_named, texts = _number(messages[0].all_properties(more), unique_ids, separated=separated)
     else:
-        all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
+        all_named = [
+            message.all_properties(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)
+        ]
     alike = (
         all(bodies)
         and max(map(len, bodies), default=0) <= max_message_size
         and (same or _are_alike(messages, all_named))
     )
-    outs = [
-        OutMessage(message.topic, message.body, message.flag, named)
-        for message, named in zip(messages[:1] if alike else messages, all_named, strict=False)
-    ]
-    for out in outs:
-        check_message(out, max_message_size)
-        check_batch([outs[0], out])
-    if not outs:
+    for message, named in zip(messages[:1] if alike else messages, all_named, strict=False):
+        check_message(message.topic, message.body, max_message_size)
+        check_batch([(messages[0].topic, all_named[0]), (message.topic, named)])
+    if not messages:
         check_batch([])
     if not same:
         texts = build_many(all_named, trailing_separator=separated)
@@ -78,7 +75,7 @@ def batches(
     items = list(zip([message.flag for message in messages], bodies, texts, strict=True))
     if len(items) * _LEAST + sum(map(len, bodies)) + sum(map(len, texts)) <= limit:
         return [Batch(pairs, items)]
-    return [Batch(pairs[part], items[part]) for part in _parted(items, limit)]
+    return [Batch(pairs[part], items[part]) for part in _split(items, limit)]
 
 
 def _say_the_same(messages: Sequence[Message]) -> bool:
@@ -90,7 +87,7 @@ def _say_the_same(messages: Sequence[Message]) -> bool:
     return len(said) == 1 and not any(message.properties or message.keys for message in messages)
 
 
-def _numbered(
+def _number(
     common: Mapping[str, str], unique_ids: Sequence[str], *, separated: bool
 ) -> tuple[list[dict[str, str]], list[bytes]]:
     """(properties of each message, these as they are sent) where only the unique ids differ."""
@@ -109,7 +106,7 @@ def _are_alike(messages: Sequence[Message], all_named: Sequence[Mapping[str, str
     )
 
 
-def _parted(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
+def _split(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
     """The runs of messages that fill one batch each.
 
     Raises:

@@ -25,13 +25,13 @@ def _index() -> QueueIndex:
     return QueueIndex(random.getrandbits(31))
 
 
-class Choice:
+class QueueChoice:
     """Round robin over the queues of each topic; brokers that fail are left out.
 
     Args:
         release: whose client is followed.
         tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
-        detected: somebody finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
+        detected: a detector finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
             did not answer count as unreachable as well, not only those that refused.
         clock: ms since the epoch.
     """
@@ -57,13 +57,13 @@ class Choice:
             chosen = selector.select(last_broker)
         return MessageQueue(chosen.topic, chosen.broker_name, chosen.queue_id)
 
-    def answered(self, broker_name: str, millis: int) -> None:
+    def note_answer(self, broker_name: str, millis: int) -> None:
         """A broker has taken a message within that time; in 5.3 it stays left out as long as it was to be."""
         if self._faults is not None:
             self._faults.update(broker_name, millis, isolation=False)
             self._unreachable.discard(broker_name)
 
-    def failed(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
+    def note_failure(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
         """An attempt has failed after that time.
 
         Args:
@@ -88,7 +88,7 @@ class Choice:
         """For how many ms more a broker is left out."""
         return 0 if self._faults is None else self._faults.left_out(broker_name)
 
-    def reached(self, broker_name: str) -> None:
+    def note_reached(self, broker_name: str) -> None:
         """A broker that was unreachable has answered."""
         self._unreachable.discard(broker_name)
 
@@ -123,7 +123,7 @@ _DETECT_EVERY = 3.0  # s
 _DETECT_TIMEOUT = 0.2  # s that a broker has
 
 
-async def watch(cluster: Cluster, choice: Choice, topic: Callable[[], str]) -> None:
+async def watch(cluster: Cluster, choice: QueueChoice, topic: Callable[[], str]) -> None:
     """Ask brokers that are unreachable for the end of a queue, for ever; one that answers is reached again (5.x).
 
     Args:
@@ -135,14 +135,14 @@ async def watch(cluster: Cluster, choice: Choice, topic: Callable[[], str]) -> N
             await asyncio.gather(*[_detect(cluster, choice, name, topic()) for name in choice.unreachable])
 
 
-async def _detect(cluster: Cluster, choice: Choice, broker_name: str, topic: str) -> None:
+async def _detect(cluster: Cluster, choice: QueueChoice, broker_name: str, topic: str) -> None:
     header = h.Queue(topic=topic, queue_id=0, bname=broker_name)
     try:
         address = cluster.address(broker_name)
         await cluster.ask(address, cluster.request(RequestCode.GET_MAX_OFFSET, header), _DETECT_TIMEOUT)
     except NoRoute:
-        choice.reached(broker_name)  # it is gone: there is nothing to remember
+        choice.note_reached(broker_name)  # it is gone: there is nothing to remember
     except (ClientError, RemotingError):
         return
     else:
-        choice.reached(broker_name)
+        choice.note_reached(broker_name)

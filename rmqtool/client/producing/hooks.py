@@ -69,8 +69,8 @@ class SendHooks:
             group=self._group,
             queue=queue,
             address=address,
-            properties=[dict(message.properties) for message in outgoing.messages],
-            bodies=[message.body or b"" for message in outgoing.messages],
+            properties=[dict(named) for _message, named in outgoing.messages],
+            bodies=[message.body for message, _named in outgoing.messages],
             half=outgoing.half,
             began=time.time_ns() // 1_000_000,
         )
@@ -87,7 +87,7 @@ class SendHooks:
 
 
 @dataclass(kw_only=True)
-class Ending:
+class EndTransactionContext:
     """How a transaction was said to have ended (EndTransactionContext).
 
     Attributes:
@@ -108,5 +108,5 @@ class Ending:
 class EndHook:
     """Sees how transactions end (EndTransactionHook)."""
 
-    def ended(self, ending: Ending) -> None:
-        """The broker is told."""
+    def ended(self, ending: EndTransactionContext) -> None:
+        """The end of a transaction goes to the broker."""

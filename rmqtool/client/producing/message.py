@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.rules.sending import OutMessage
 
-WAIT = "WAIT"
 DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x
 
 
@@ -36,11 +34,7 @@ class Message:
     deliver_at: int | None = None
     wait_store_ok: bool = True
 
-    def outgoing(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> OutMessage:
-        """As it is sent; the arguments are those of :meth:`named`."""
-        return OutMessage(self.topic, self.body, self.flag, self.named(more, unique_id))
-
-    def named(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
+    def all_properties(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
         """All that it says, as properties.
 
         Args:

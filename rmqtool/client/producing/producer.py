@@ -1,7 +1,7 @@
 """Sending messages (client.producer.DefaultMQProducer, impl.producer.DefaultMQProducerImpl)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,14 +17,13 @@ from rmqtool.client.cluster.member import Member
 from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.batching import batches
-from rmqtool.client.producing.choice import Choice, watch
+from rmqtool.client.producing.choice import QueueChoice, watch
 from rmqtool.client.producing.hooks import EndHook, SendHook, SendHooks
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.replying import NoReply, Replied, Replies
 from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY, Outgoing, Packer, Packing, results_of
 from rmqtool.remoting.errors import NotReached, RemotingError
-from rmqtool.rules.batches import batch_properties
-from rmqtool.rules.sending import OutMessage, check_message
+from rmqtool.rules.sending import batch_properties, check_message
 
 Select: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 _INSTANCE = "INSTANCE_ID"
@@ -44,7 +43,7 @@ class ProducerOptions(Packing):
         detector: ask brokers that were left out as unreachable every now and then whether they are there again
             (``startDetectorEnable``, of 5.x).
         batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it behind the
-            ids of the messages, and whoever reads them takes it for the id of each.
+            ids of the messages, and readers take it for the id of each.
         hooks: see each attempt, and how transactions end.
     """
 
@@ -86,7 +85,7 @@ class Producer(Member):
         self._instance = {_INSTANCE: self._namespace} if self._namespace else {}
         self._release = self.cluster.options.release
         self._packer = Packer(self.cluster, self.group, self.options)
-        self._choice = Choice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
+        self._choice = QueueChoice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
         self._retry_codes = self._release.retry_codes
         self._hooks = SendHooks(without_namespace(self._namespace, self.group), self.options.hooks)
         self._watching: asyncio.Task[None] | None = None
@@ -138,8 +137,7 @@ class Producer(Member):
             NotSent: it was not acknowledged.
             ValueError: no message that a broker would take.
         """
-        out = self._named(message)
-        return (await self._send(self._packer.single(out), queue, select, timeout))[0]
+        return (await self._send(self._outgoing(message), queue, select, timeout))[0]
 
     def send_async(
         self,
@@ -163,7 +161,7 @@ class Producer(Member):
         select: Select | None = None,
         timeout: float | None = None,
     ) -> Replied:
-        """Send a message, and wait until whoever consumes it has answered (see :func:`.replying.reply_to`).
+        """Send a message, and wait until its consumer has answered (see :func:`.replying.reply_to`).
 
         Args:
             timeout: seconds for both.
@@ -176,22 +174,22 @@ class Producer(Member):
         limit = self.options.timeout if timeout is None else timeout
         clock = asyncio.get_running_loop().time
         end = clock() + limit
-        replies = self.cluster.shared(Replies)
+        replies = self.cluster.share(Replies)
         asked, answer = replies.asking(message, limit)
         try:
-            out = self._named(asked)
-            known = self.cluster.knows(out.topic)
-            await self._try_route(out.topic)
+            outgoing = self._outgoing(asked)
+            known = self.cluster.knows(outgoing.topic)
+            await self._try_route(outgoing.topic)
             if not known:  # a broker hands an answer only to clients that it has heard of
                 await self.cluster.heartbeat()
-            sent = (await self._send(self._packer.single(out), queue, select, max(end - clock(), 0)))[0]
+            sent = (await self._send(outgoing, queue, select, max(end - clock(), 0)))[0]
             try:
                 async with asyncio.timeout_at(end):
                     return await answer
             except TimeoutError:
                 raise NoReply(f"{message.topic}: no answer within {limit:g} s", sent) from None
         finally:
-            replies.done(asked)
+            replies.forget(asked)
 
     async def send_batch(
         self,
@@ -218,16 +216,19 @@ class Producer(Member):
         )  # fmt: skip
         sent: list[SendResult] = []
         for together in made:
-            part, body = together.messages, together.body
-            first, named = part[0]
-            topic = first.topic if named.get(MESSAGE_TYPE) == REPLY else self._name(first.topic)
+            first, named = together.messages[0]
             unique_id = self.cluster.unique_id() if self.options.batch_unique_id else None
-            common = batch_properties([OutMessage(topic, body, 0, named)], unique_id) | self._instance
-            request = Outgoing(RequestCode.SEND_BATCH_MESSAGE, OutMessage(topic, body, 0, common), body, 0, part)
+            outgoing = Outgoing(
+                RequestCode.SEND_BATCH_MESSAGE,
+                self._topic_at_brokers(first, named),
+                together.body,
+                batch_properties(named, unique_id) | self._instance,
+                together.messages,
+            )
             try:
-                sent += await self._send(request, queue, select, timeout)
+                sent += await self._send(outgoing, queue, select, timeout)
             except NotSent as err:
-                err.sent, err.tried = sent, len(part)
+                err.sent, err.tried = sent, len(together.messages)
                 raise
         return sent
 
@@ -240,18 +241,17 @@ class Producer(Member):
             NotSent: there was no connection.
             ValueError: no message that a broker would take.
         """
-        out = self._named(message)
-        outgoing = self._packer.single(out)
+        outgoing = self._outgoing(message)
         try:
-            route = await self._route(out.topic)
-            chosen = queue or self._chosen(route, select, None)
+            route = await self._route(outgoing.topic)
+            chosen = queue or self._choose(route, select, None)
             address = self.cluster.address(chosen.broker_name)
             sending = self._hooks.before(outgoing, chosen, address)
             await self.cluster.oneway(address, self._packer.request(outgoing, chosen))
             self._hooks.after(sending)
         except (ClientError, RemotingError) as err:
-            raise NotSent(f"{out.topic}: not sent: {err}") from err
-        return out.properties[UNIQ_KEY]
+            raise NotSent(f"{outgoing.topic}: not sent: {err}") from err
+        return outgoing.properties[UNIQ_KEY]
 
     async def recall(self, topic: str, handle: str, broker_name: str) -> str:
         """Call back a message that still waits for its time (5.x). Its unique id.
@@ -291,25 +291,27 @@ class Producer(Member):
         topic = without_namespace(self._namespace, queues[0].topic)
         return tuple(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues)
 
-    def _chosen(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
+    def _choose(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
         if select is not None:
             return select(self._known_as(route.writable))
         return self._known_as([self._choice.queue(route, last_broker)])[0]
 
-    def _named(self, message: Message) -> OutMessage:
-        """As it is sent, with an id, and with the names that brokers know."""
-        out = message.outgoing(self._instance, self.cluster.unique_id())
-        check_message(out, self.options.max_message_size)
-        build(out.properties, trailing_separator=self._packer.separated)  # which may refuse them
-        if self._namespace and out.properties.get(MESSAGE_TYPE) != REPLY:
-            out.topic = self._name(out.topic)
-        return out
+    def _outgoing(self, message: Message) -> Outgoing:
+        """A message as it is sent, with an id, and with the names that brokers know."""
+        named = message.all_properties(self._instance, self.cluster.unique_id())
+        check_message(message.topic, message.body, self.options.max_message_size)
+        build(named, trailing_separator=self._packer.separated)  # which may refuse them
+        return self._packer.single(message, self._topic_at_brokers(message, named), named)
+
+    def _topic_at_brokers(self, message: Message, named: Mapping[str, str]) -> str:
+        """The topic with the namespace; a reply's has none."""
+        return message.topic if named.get(MESSAGE_TYPE) == REPLY else self._name(message.topic)
 
     async def _send(
         self, outgoing: Outgoing, queue: MessageQueue | None, select: Select | None, timeout: float | None
     ) -> list[SendResult]:
         """Make attempts until one succeeds; the results name the queues that other attempts may have stored it in."""
-        topic, attempts = outgoing.out.topic, 1 if queue or select else 1 + self.options.retries
+        topic, attempts = outgoing.topic, 1 if queue or select else 1 + self.options.retries
         clock = asyncio.get_running_loop().time
         end = clock() + (self.options.timeout if timeout is None else timeout)
         last: str | None = None
@@ -320,7 +322,7 @@ class Producer(Member):
             begin = clock()
             try:
                 route = await self._route(topic)
-                chosen = queue or self._chosen(route, select, last)
+                chosen = queue or self._choose(route, select, last)
             except (ClientError, RemotingError) as err:
                 error = err
                 break
@@ -331,16 +333,16 @@ class Producer(Member):
                 results = await self._attempt(outgoing, chosen, end - begin)
             except BrokerError as err:
                 error = err
-                self._choice.failed(last, _millis(begin, clock()), refused=True)
+                self._choice.note_failure(last, _millis(begin, clock()), refused=True)
                 if err.code not in self._retry_codes:
                     break
             except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
                 error = err
                 if isinstance(err, RemotingError) and not isinstance(err, NotReached):
                     maybe_in.append(chosen)
-                self._choice.failed(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
+                self._choice.note_failure(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
-                self._choice.answered(last, _millis(begin, clock()))
+                self._choice.note_answer(last, _millis(begin, clock()))
                 maybe_in += [one.queue for one in stored[:1]]
                 stored = results
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:

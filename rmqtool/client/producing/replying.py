@@ -1,6 +1,6 @@
 """Requests that other clients answer, by way of a broker (client.producer.RequestResponseFuture, utils.MessageUtil).
 
-A request is a message like any other; whoever consumes it sends back the message that :func:`reply_to` makes of it,
+A request is a message like any other; its consumer sends back the message that :func:`reply_to` makes of it,
 and the broker hands that to the client which waits.
 """
 
@@ -80,7 +80,7 @@ class Replies:
     def __init__(self, cluster: Cluster) -> None:
         self._client_id = cluster.client_id
         self._waiting: dict[str, asyncio.Future[Replied]] = {}
-        cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._handed)
+        cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take_reply)
 
     def asking(self, message: Message, timeout: float) -> "tuple[Message, asyncio.Future[Replied]]":
         """A message as a request of this client, and what will hold the answer; the caller calls :meth:`done`."""
@@ -90,11 +90,11 @@ class Replies:
         self._waiting[correlation] = answer
         return replace(message, properties={**message.properties, **named}), answer
 
-    def done(self, request: Message) -> None:
+    def forget(self, request: Message) -> None:
         """Nobody waits for an answer to this request any more."""
         self._waiting.pop(request.properties[CORRELATION], None)
 
-    def _handed(self, connection: Connection, request: Command) -> Command:
+    def _take_reply(self, connection: Connection, request: Command) -> Command:
         """A broker hands over an answer. One that nobody waits for any more is taken too, as in Java."""
         try:
             header = from_fields(Reply, request.fields)

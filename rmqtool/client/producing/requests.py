@@ -1,7 +1,7 @@
 """One request that sends something: what goes out, and what its answer says (impl.MQClientAPIImpl.sendMessage)."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
 
@@ -18,7 +18,7 @@ from rmqtool.client.cluster.answers import SEND_STATUSES, header_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 from rmqtool.client.producing.message import Message, SendResult
-from rmqtool.rules.sending import COMPRESS_FROM, OutMessage, compress
+from rmqtool.rules.sending import COMPRESS_FROM, compress
 
 TRAN_MSG = "TRAN_MSG"
 MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
@@ -47,25 +47,27 @@ class Packing:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What is sent, whatever queue it goes to; ``part`` has the messages of a batch, each with its properties."""
+    """A request that sends a message or a batch, before its queue is chosen.
+
+    Attributes:
+        topic: by its name at brokers.
+        body: as it is sent.
+        properties: of the request; those of a batch are not those of its messages.
+        messages: each with all of its properties.
+    """
 
     code: RequestCode
-    out: OutMessage
+    topic: str
     body: bytes
-    sys_flag: int
-    part: Sequence[tuple[Message, dict[str, str]]] = ()
-
-    @property
-    def messages(self) -> Sequence[OutMessage]:
-        """Each of them."""
-        if not self.part:
-            return [self.out]
-        return [OutMessage(message.topic, message.body, message.flag, named) for message, named in self.part]
+    properties: Mapping[str, str]
+    messages: Sequence[tuple[Message, Mapping[str, str]]]
+    flag: int = 0
+    sys_flag: int = 0
 
     @property
     def unique_ids(self) -> list[str]:
-        """Of each of them."""
-        return [named[UNIQ_KEY] for _message, named in self.part] or [self.out.properties[UNIQ_KEY]]
+        """Of each message."""
+        return [named[UNIQ_KEY] for _message, named in self.messages]
 
     @property
     def half(self) -> bool:
@@ -84,32 +86,36 @@ class Packer:
         self._cluster, self._group, self._packing = cluster, group, packing
         self.separated = cluster.options.release.trailing_separator
 
-    def single(self, out: OutMessage) -> Outgoing:
-        """A message by itself: a reply has a code of its own."""
+    def single(self, message: Message, topic: str, named: Mapping[str, str]) -> Outgoing:
+        """A message by itself: a reply has a code of its own.
+
+        Args:
+            named: all of its properties.
+        """
         packing = self._packing
-        prepared = TRANSACTION_PREPARED if out.properties.get(TRAN_MSG, "").lower() == "true" else 0
-        body, flag = compress(
-            out.body or b"", prepared, kind=packing.compression, level=packing.compress_level,
-            over=packing.compress_from,
-        )  # fmt: skip
-        is_reply = out.properties.get(MESSAGE_TYPE) == REPLY
-        return Outgoing(RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2, out, body, flag)
+        prepared = TRANSACTION_PREPARED if named.get(TRAN_MSG, "").lower() == "true" else 0
+        body, sys_flag = compress(
+            message.body, prepared, kind=packing.compression, level=packing.compress_level, over=packing.compress_from
+        )
+        is_reply = named.get(MESSAGE_TYPE) == REPLY
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2
+        return Outgoing(code, topic, body, named, [(message, named)], message.flag, sys_flag)
 
     def request(self, outgoing: Outgoing, queue: MessageQueue) -> Command:
         """The request for a queue."""
         header = h.Send(
             producer_group=self._group,
-            topic=outgoing.out.topic,
+            topic=outgoing.topic,
             default_topic=self._packing.template,
             default_topic_queue_nums=self._packing.queue_nums,
             queue_id=queue.queue_id,
             sys_flag=outgoing.sys_flag,
             born_timestamp=time.time_ns() // 1_000_000,
-            flag=outgoing.out.flag,
-            properties=properties.build(outgoing.out.properties, trailing_separator=self.separated).decode(),
+            flag=outgoing.flag,
+            properties=properties.build(outgoing.properties, trailing_separator=self.separated).decode(),
             reconsume_times=0,
             unit_mode=self._packing.unit_mode,
-            batch=bool(outgoing.part),
+            batch=outgoing.code == RequestCode.SEND_BATCH_MESSAGE,
             bname=queue.broker_name,
         )
         return self._cluster.request(outgoing.code, header, outgoing.body)

@@ -21,7 +21,7 @@ from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.hooks import tell_hooks
 from rmqtool.client.cluster.namespaces import without_namespace
 from rmqtool.client.consumer.received import Received
-from rmqtool.client.producing.hooks import EndHook, Ending
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer, ProducerOptions, Select
 from rmqtool.remoting.connection import Connection
@@ -73,11 +73,11 @@ class TransactionProducer(Producer):
         super().__init__(client, group, options)
         self._check = check
         self._end_hooks = [hook for hook in self.options.hooks if isinstance(hook, EndHook)]
-        self.cluster.shared(_Checks).producers[self.group] = self
+        self.cluster.share(_Checks).producers[self.group] = self
 
     async def close(self) -> None:
         """Leave the group; brokers ask others of the group from then on."""
-        self.cluster.shared(_Checks).producers.pop(self.group, None)
+        self.cluster.share(_Checks).producers.pop(self.group, None)
         await super().close()
 
     async def send_in_transaction(
@@ -118,7 +118,7 @@ class TransactionProducer(Producer):
         try:
             if sent.status == "SEND_OK":
                 state = State.UNKNOWN
-                state = State(await _called(execute, message, sent))
+                state = State(await _call(execute, message, sent))
         finally:
             header = h.EndTransaction(
                 producer_group=self.group,
@@ -133,8 +133,8 @@ class TransactionProducer(Producer):
             )
             confirmed = confirm and state != State.UNKNOWN  # which no broker answers
             await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
-            named = prepared.outgoing().properties
-            self._ended(named, message.topic, header, self._address(sent.queue))
+            named = prepared.all_properties()
+            self._tell_end(named, message.topic, header, self._address(sent.queue))
         return sent, state
 
     async def _end(self, sent: SendResult, request: Command, *, confirmed: bool) -> None:
@@ -147,7 +147,7 @@ class TransactionProducer(Producer):
         except (ClientError, RemotingError) as err:
             if confirmed:
                 raise NotEnded(f"{sent.queue.topic}: stored, but its end is not known: {err}", sent) from err
-            log.warning("the end of a transaction was not told, its broker will ask: %s", err)
+            log.warning("the end of a transaction was not sent, its broker will ask: %s", err)
 
     def _address(self, queue: MessageQueue) -> str:
         try:
@@ -155,10 +155,10 @@ class TransactionProducer(Producer):
         except ClientError:
             return ""
 
-    def _ended(self, properties: Mapping[str, str], topic: str, header: h.EndTransaction, address: str) -> None:
+    def _tell_end(self, properties: Mapping[str, str], topic: str, header: h.EndTransaction, address: str) -> None:
         if not self._end_hooks:
             return
-        ending = Ending(
+        ending = EndTransactionContext(
             group=without_namespace(self._namespace, self.group),
             topic=without_namespace(self._namespace, topic),
             properties=dict(properties),
@@ -170,10 +170,10 @@ class TransactionProducer(Producer):
         )
         tell_hooks([hook.ended for hook in self._end_hooks], ending)
 
-    async def asked(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
+    async def answer_check(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
         """A broker asks how the transaction of a message ended."""
         try:
-            state = State(await _called(self._check, message))
+            state = State(await _call(self._check, message))
         except Exception:  # the broker asks again
             log.exception("how the transaction of %s ended is not known", message.message_id)
             state = State.UNKNOWN
@@ -188,7 +188,7 @@ class TransactionProducer(Producer):
             topic=message.topic if self._release.is_5 else None,
         )
         await self.cluster.tell(connection, self.cluster.request(RequestCode.END_TRANSACTION, answer))
-        self._ended(message.properties, message.topic, answer, connection.peer)
+        self._tell_end(message.properties, message.topic, answer, connection.peer)
 
 
 class _Checks:
@@ -196,9 +196,9 @@ class _Checks:
 
     def __init__(self, cluster: Cluster) -> None:
         self.producers: dict[str, TransactionProducer] = {}
-        cluster.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+        cluster.on(RequestCode.CHECK_TRANSACTION_STATE, self._answer_check)
 
-    async def _asked(self, connection: Connection, request: Command) -> None:
+    async def _answer_check(self, connection: Connection, request: Command) -> None:
         try:
             header = from_fields(h.CheckTransaction, request.fields)
         except FormatError as err:
@@ -211,10 +211,10 @@ class _Checks:
         asked = Received(MessageQueue(record.topic.decode("utf-8", "replace"), "", record.queue_id), record)
         producer = self.producers.get(asked.properties.get(_GROUP, ""))
         if producer is not None:
-            await producer.asked(connection, header, asked)
+            await producer.answer_check(connection, header, asked)
 
 
-async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
     answer = await asyncio.to_thread(function, *arguments)

@@ -22,7 +22,7 @@ from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.identity import new_client_id
 from rmqtool.client.consumer.options import ConsumeHook, Consumption
-from rmqtool.client.producing.hooks import EndHook, Ending, SendHook, Sending
+from rmqtool.client.producing.hooks import EndHook, EndTransactionContext, SendHook, Sending
 from rmqtool.client.producing.message import Message
 from rmqtool.client.producing.producer import Producer, ProducerOptions
 from rmqtool.remoting.errors import RemotingError
@@ -185,7 +185,7 @@ class _Endings(EndHook):
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: EndTransactionContext) -> None:
         named = ending.properties
         if named.get(_TRACE_ON) == "false" or not self._tracer.covers(ending.topic):
             return

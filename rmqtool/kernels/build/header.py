@@ -58,7 +58,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "MESSAGE": messages.MessageColumns._fields,
     "TEXT": messages.TEXT,
     "ANSWER": messages.ANSWER,
-    "BATCH": messages.Batch._fields[1:],
+    "BATCH": messages.BatchSize._fields[1:],
     "PROPERTY": messages.PROPERTY,
     "NAMED": messages.NAMED,
     "VIEW": messages.VIEW,

@@ -88,16 +88,16 @@ def load(folder: str = SOURCES) -> ctypes.CDLL:
     first, *better = VARIANTS[machine]
     try:
         expected = stamp(folder)
-        found = _opened(folder, first, expected)
+        found = _open(folder, first, expected)
         for number, variant in enumerate(better, 1):
             if found.rmq_level() >= number:
-                found = _opened(folder, variant, expected)
+                found = _open(folder, variant, expected)
     except OSError as err:
         raise NotLoadable(f"the compiled code cannot be loaded: {err}") from err
     return found
 
 
-def _opened(folder: str, variant: str, expected: int) -> ctypes.CDLL:
+def _open(folder: str, variant: str, expected: int) -> ctypes.CDLL:
     path = os.path.join(folder, library_name(variant, sys.platform))
     if not os.path.exists(path):
         raise NotLoadable(f"there is no compiled code: {path} is missing")

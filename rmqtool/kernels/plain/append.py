@@ -12,7 +12,7 @@ from formats.message.properties import INNER
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables.messages import Batch, Cells, Message, MessageColumns, Messages
+from rmqtool.kernels.tables.messages import BatchSize, Cells, MessageColumns, MessageRow, Messages
 
 _FLAG, _BODY_AT, _BODY_LENGTH, _PROPERTIES_AT, _PROPERTIES_LENGTH = (
     MessageColumns._fields.index(name)
@@ -29,7 +29,7 @@ def encode(
     """As :meth:`rmqtool.kernels.append.Append.encode`."""
     at, behind = 0, bytes(more.view)
     for row in range(first, stop):
-        message = Message(*messages.table[:, row].tolist())
+        message = MessageRow(*messages.table[:, row].tolist())
         queued = message.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
         queue_offset = int(messages.following[message.queue]) if queued else 0
         packed = pack(_record(messages, message, behind, queue_offset, physical_offset + at))
@@ -42,7 +42,7 @@ def encode(
     return stop, at
 
 
-def _record(messages: Messages, message: Message, more: bytes, queue_offset: int, physical_offset: int) -> Record:
+def _record(messages: Messages, message: MessageRow, more: bytes, queue_offset: int, physical_offset: int) -> Record:
     topic_at, topic_length, _none = messages.topics[message.topic].tolist()
     born_at, _length, born_port = messages.hosts[message.born_host].tolist()
     store_at, _length, store_port = messages.hosts[message.store_host].tolist()
@@ -71,7 +71,7 @@ def _record(messages: Messages, message: Message, more: bytes, queue_offset: int
     )
 
 
-def read_batch(body: Memory, more_length: int, table: Cells) -> Batch:
+def read_batch(body: Memory, more_length: int, table: Cells) -> BatchSize:
     """As :meth:`rmqtool.kernels.append.Append.read_batch`."""
     at = stored = longest = inner = row = 0
     cells = table.array
@@ -90,5 +90,5 @@ def read_batch(body: Memory, more_length: int, table: Cells) -> Batch:
             at = properties_at + len(item.properties)
             row += 1
     except FormatError as err:
-        return Batch(-1, err.at, 0, 0, 0)
-    return Batch(row, at, stored, longest, inner)
+        return BatchSize(-1, err.at, 0, 0, 0)
+    return BatchSize(row, at, stored, longest, inner)

@@ -15,7 +15,6 @@ from rmqtool.kernels.plain.scan import Row, row_of
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL, ODD, TOPIC_FIELDS, Collector
 from rmqtool.kernels.tables.shapes import Column, Table
 
-_TAGS_CODE = FIELDS.index("tags_code")
 _TOPIC_AT, _TOPIC_LENGTH = TOPIC_FIELDS.index("at"), TOPIC_FIELDS.index("length")
 _SLOT = TOPIC_FIELDS.index("slot")
 

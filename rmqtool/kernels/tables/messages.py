@@ -38,7 +38,7 @@ class MessageColumns(NamedTuple):
     properties_length: Column
 
 
-class Message(NamedTuple):
+class MessageRow(NamedTuple):
     """One message of :class:`MessageColumns`."""
 
     topic: int
@@ -96,7 +96,7 @@ class Cells:
         self.array, self.address, self.columns = array, cells_address(array), array.shape[1]
 
 
-class Batch(NamedTuple):
+class BatchSize(NamedTuple):
     """What the messages of a batch need.
 
     Attributes:

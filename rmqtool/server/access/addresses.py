@@ -68,7 +68,7 @@ def _one_of(texts: Sequence[str], whole: str) -> Matches:
 def _range(text: str) -> Matches:
     """Of parts before the first range all are given, what comes after it is not looked at."""
     wide = ":" in text
-    parts = _expanded(text) if wide else text.split(".")
+    parts = _expand(text) if wide else text.split(".")
     base, most = (16, 0xFFFF) if wide else (10, 255)
     if len(parts) != (_GROUPS if wide else 4):
         raise _bad(text)
@@ -89,7 +89,7 @@ def _range(text: str) -> Matches:
     return matches
 
 
-def _expanded(text: str) -> list[str]:
+def _expand(text: str) -> list[str]:
     """The groups of an IPv6 pattern, those too that ``::`` stands for."""
     head, double, tail = text.partition("::")
     if not double:

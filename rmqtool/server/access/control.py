@@ -77,8 +77,8 @@ class AccessControl:
         """
         try:
             self._check(peer, request, find_needs)
-        except (FormatError, BadValue) as err:  # not even what it needs can be told
-            raise _refused(str(err)) from None
+        except (FormatError, BadValue) as err:  # not even the needed right is known
+            raise _refusal(str(err)) from None
 
     def _check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
         known, address = self._known, address_of(peer)
@@ -86,30 +86,30 @@ class AccessControl:
             return
         key = (request.fields or {}).get(ACCESS_KEY)
         if key is None:
-            raise _refused("No accessKey is configured")
+            raise _refusal("No accessKey is configured")
         owner = known.owners.get(key)
         if owner is None:
-            raise _refused(f"No acl config for {key}")
+            raise _refusal(f"No acl config for {key}")
         if address is not None and owner.white(address):
             return
         if not is_signed_by(request, owner.account.secret_key):
-            raise _refused(f"Check signature failed for accessKey={key}")
+            raise _refusal(f"Check signature failed for accessKey={key}")
         needed = find_needs()
         if needed is None:
             if not owner.account.admin:
                 words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
-                raise _refused(words)
+                raise _refusal(words)
             return
         if needed == {TRACE: Perm.PUB} or (owner.perms is None and owner.account.admin):
             return
         for resource, perm in needed.items():
             if not owner.allows(resource, perm):
-                raise _refused(f"No default permission for {_shown(resource)}")
+                raise _refusal(f"No default permission for {_name_of(resource)}")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Read the files again whenever they change; what cannot be read is told, and what was known stays."""
+        """Read the files again whenever they change; what cannot be read is logged, and what was known stays."""
         while True:
             await asyncio.sleep(LOOK)
             async with self._writing:
@@ -216,16 +216,16 @@ class AccessControl:
         version = _dicts(content, "dataVersion")
         counter = version[0].get("counter", 0) if version else 0
         content["dataVersion"] = [{"counter": int(counter) + 1, "timestamp": self._clock()}]
-        replace_file(path, files.written(content), keep=True)
+        replace_file(path, files.to_yaml(content), keep=True)
         self._seen = self._look()
         self._known = self._load()
 
 
-def _refused(words: str) -> Failed:
+def _refusal(words: str) -> Failed:
     return Failed(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {words}")
 
 
-def _shown(resource: str) -> str:
+def _name_of(resource: str) -> str:
     group = resource.startswith(GROUP_PREFIX)
     return f"group:{resource.removeprefix(GROUP_PREFIX)}" if group else f"topic:{resource}"
 

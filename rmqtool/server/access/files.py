@@ -275,7 +275,7 @@ def _number(row: dict[Any, Any], name: str) -> int:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def written(content: dict[str, Any]) -> bytes:
+def to_yaml(content: dict[str, Any]) -> bytes:
     """The text of a file, as a broker writes it: without comments, and in block style."""
     text = yaml.safe_dump(content, default_flow_style=False, allow_unicode=True, sort_keys=False)
     return str(text).encode("utf-8")

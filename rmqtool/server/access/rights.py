@@ -127,7 +127,7 @@ def check_client(_context: BrokerContext, call: Call[None, b.CheckClient]) -> li
     return _group(call.body.group)
 
 
-def send_back(context: BrokerContext, call: Call[h.SendBack, None]) -> list[Need]:
+def send_back(context: BrokerContext, call: Call[h.ConsumerSendBack, None]) -> list[Need]:
     """To read as a group, and from the topic of the message."""
     return _group(call.header.group) + _message(context, call.header.offset, Perm.SUB)
 

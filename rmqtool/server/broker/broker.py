@@ -32,7 +32,7 @@ from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
 from rmqtool.server.broker.requests.popping import Pops
-from rmqtool.server.broker.requests.positions import Positions
+from rmqtool.server.broker.requests.positions import OffsetRequests
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
@@ -40,16 +40,16 @@ from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.transactions import Transactions, ask_producer
 from rmqtool.server.broker.table import REQUESTS
 from rmqtool.server.dispatch.table import bind, refuse_unknown
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.following import Following
+from rmqtool.services.open_store.reading import read_store
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping import service as pop
 from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.drained_state import DrainedState, FollowedState
-from rmqtool.services.serving.following import Following
-from rmqtool.services.serving.reading import read_store
 from rmqtool.services.serving.run_loop import RunLoop
-from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.lock import Disturbed
 
@@ -104,9 +104,9 @@ class Broker:
         context.suppose_topics()
         context.arrivals.subscribe(self._look_at_delayed)
         self._access = None if accounts is None else _access_control(accounts, context)
-        back = SendBack(store, tables, random)
+        back = SendBackStore(store, tables, random)
         self._sending, self._pulling = Sending(context, back, halves, random), Pulling(context)
-        self._consuming, positions = Consuming(context, back), Positions(context)
+        self._consuming, positions = Consuming(context, back), OffsetRequests(context)
         self.status = Status(context)
         parts: list[object] = [
             self._sending, Replying(context, self._sending), self._pulling, self._consuming, positions,
@@ -130,7 +130,7 @@ class Broker:
             settings = PopSettings.of(context.store.layout.conf)
             modes = RequestModes(context.state, settings, pull_only=True)
             return Pops(context, None), PopAnswers(context, None, modes, settings)
-        broker = pop.Broker(
+        broker = pop.PopBroker(
             name=context.settings.name,
             cluster=context.settings.cluster,
             address=context.settings.address,
@@ -187,9 +187,9 @@ class Broker:
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
         return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
-    def ended(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection has ended."""
-        self._consuming.ended(connection)
+        self._consuming.end_connection(connection)
 
     def _look_at_delayed(self, topic: str, _queue_id: int) -> None:
         if topic == SCHEDULE and self._services is not None:
@@ -239,7 +239,9 @@ class Broker:
         except Exception as found:
             err = found
             if isinstance(found, Disturbed) and self._services is not None:
-                err = self.context.store.live.disturbed(found)  # a table was to be written, and the log says the rest
+                err = self.context.store.live.stop_disturbed(
+                    found
+                )  # a table was to be written, and the log says the rest
             self.context.log.error(f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
             if isinstance(err, Disturbed) or (self._services is not None and self.context.store.live.broken):
                 self.failure = self.failure or err

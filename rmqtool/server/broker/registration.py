@@ -19,7 +19,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.fields import to_fields
 from formats.remoting.frame import Command
 from formats.topics import Perm
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.broadcast import QueueName
@@ -31,12 +31,12 @@ EVERY = 30.0  # s
 _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # until a name server that is away is tried again
-_REST = 4.0  # times as long as it took to tell one, it is not told again
+_REST = 4.0  # times as long as a registration took, it is not repeated
 _MOST_REST = 10.0  # s
 
 
-class _Told(NamedTuple):
-    """What a name server has been told over a connection."""
+class _Registered(NamedTuple):
+    """What a name server has got over a connection."""
 
     changes: int  # of topics, since the store was opened
     permission: int  # of this broker
@@ -86,7 +86,7 @@ class Registration:
     async def stop(self) -> None:
         """Tell all of them that this broker ends."""
         settings = self._context.settings
-        header = n.Broker(
+        header = n.BrokerAddress(
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,
@@ -98,14 +98,14 @@ class Registration:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _request(self, told: _Told | None) -> tuple[Command, _Told]:
-        """(the request, what the name server has been told with it): topics that have changed, or all of them.
+    def _request(self, known: _Registered | None) -> tuple[Command, _Registered]:
+        """(the request, what the name server knows by it): topics that have changed, or all of them.
 
         Args:
-            told: what it knows; None to tell it everything.
+            known: what it knows; None to tell it everything.
         """
         settings, state = self._context.settings, self._context.state
-        topics = self._changed_since(told)
+        topics = self._changed_since(known)
         if topics is None:
             topics = dict(state.topics)
             for config in self._context.system_topics():
@@ -123,14 +123,14 @@ class Registration:
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         request = Command(RequestCode.REGISTER_BROKER, fields=to_fields(header), body=body)
-        return request, _Told(len(state.changed_topics), settings.permission)
+        return request, _Registered(len(state.changed_topics), settings.permission)
 
-    def _changed_since(self, told: _Told | None) -> dict[str, TopicConfig] | None:
-        """Topics that were made or changed; None where all are to be told (registerIncrementBrokerData)."""
+    def _changed_since(self, known: _Registered | None) -> dict[str, TopicConfig] | None:
+        """Topics that were made or changed; None where all are to be registered (registerIncrementBrokerData)."""
         state = self._context.state
-        if told is None or told.permission != self._context.settings.permission:
+        if known is None or known.permission != self._context.settings.permission:
             return None
-        names = dict.fromkeys(state.changed_topics[told.changes :])
+        names = dict.fromkeys(state.changed_topics[known.changes :])
         topics = {name: config for name in names if (config := state.topic(name)) is not None}
         return topics if topics and len(topics) == len(names) else None
 
@@ -139,12 +139,15 @@ class _Server:
     """One name server."""
 
     def __init__(
-        self, address: str, request: Callable[[_Told | None], tuple[Command, _Told]], tls: ssl.SSLContext | None
+        self,
+        address: str,
+        request: Callable[[_Registered | None], tuple[Command, _Registered]],
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.wanted, self.tried = asyncio.Event(), asyncio.Event()
         self._address, self._request, self._tls = address, request, tls
         self._connection: Connection | None = None
-        self._told: _Told | None = None
+        self._registered: _Registered | None = None
         self._failed = False
 
     async def keep(self) -> None:
@@ -152,8 +155,8 @@ class _Server:
         host, _, port = self._address.rpartition(":")
         while True:
             try:
-                async with connected(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
-                    self._connection, self._told = connection, None
+                async with open_connection(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
+                    self._connection, self._registered = connection, None
                     while not connection.closed:
                         self.wanted.clear()
                         begun = time.monotonic()
@@ -162,7 +165,7 @@ class _Server:
                         await _any_of(connection.lost, seconds=min(_REST * took, _MOST_REST))
                         await _any_of(self.wanted, connection.lost, seconds=EVERY)
                         if not self.wanted.is_set():
-                            self._told = None
+                            self._registered = None
             except RemotingError as err:
                 if not self._failed:
                     log.warning("name server %s: %s", self._address, err)
@@ -173,9 +176,9 @@ class _Server:
             await asyncio.sleep(_PAUSE)
 
     async def _tell(self, connection: Connection) -> None:
-        request, told = self._request(self._told)
+        request, known = self._request(self._registered)
         answer = await connection.call(request, _TIMEOUT)
-        self._failed, self._told = False, None if answer.code else told
+        self._failed, self._registered = False, None if answer.code else known
         self.tried.set()
         if answer.code:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)

@@ -9,7 +9,7 @@ from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
 from rmqtool.server.broker.requests.popping import Pops
-from rmqtool.server.broker.requests.positions import Positions
+from rmqtool.server.broker.requests.positions import OffsetRequests
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
@@ -23,7 +23,7 @@ REQUESTS: dict[int, RequestRow] = collect(
     Pulling,
     Consuming,
     Transactions,
-    Positions,
+    OffsetRequests,
     Lookups,
     Tables,
     Status,

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.server.broker.broker import Broker
 from rmqtool.server.broker.context import counts
-from rmqtool.server.metrics.figures import Figures, GroupFigures, paced
+from rmqtool.server.metrics.figures import Figures, GroupFigures, pace
 
 _BROKER = ("cluster", "brokerIP", "broker")
 _RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
@@ -41,7 +41,7 @@ Sample = tuple[tuple[str, ...], float]
 
 async def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, words, labels=labels)
-    async for values, number in paced(samples):
+    async for values, number in pace(samples):
         # a client may call itself anything, halves of surrogates too
         family.add_metric([value.encode("utf-8", "replace").decode() for value in values], number)
     return family
@@ -110,7 +110,7 @@ class Families:
         plain, retry, dead = [], [], []
         put: list[Sample] = []
         put_bytes: list[Sample] = []
-        async for one in paced(await self._figures.topics()):
+        async for one in pace(await self._figures.topics()):
             labels, newest = (*where, one.topic), float(one.newest)
             if one.topic.startswith(RETRY_PREFIX):
                 retry.append((labels, newest))
@@ -135,7 +135,7 @@ class Families:
         diff: list[Sample] = []
         retry_diff: list[Sample] = []
         known: list[tuple[tuple[str, ...], GroupFigures]] = []
-        async for one in paced(await self._figures.groups()):
+        async for one in pace(await self._figures.groups()):
             known.append(((settings.cluster, settings.name, one.topic, one.group), one))
             if not one.broadcast:
                 labels = (one.group, one.topic, str(one.members), _MODELS[not one.broadcast])

@@ -59,7 +59,7 @@ class GroupFigures:
     sent_back: int
 
 
-async def paced(items: Iterable[T]) -> AsyncIterator[T]:
+async def pace(items: Iterable[T]) -> AsyncIterator[T]:
     """The same items; requests are served in between."""
     pause = time.monotonic() + _SLICE
     for item in items:
@@ -70,7 +70,7 @@ async def paced(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class Figures:
-    """Figures of one broker. Queues that cannot be read are left out and told once."""
+    """Figures of one broker. Queues that cannot be read are left out and logged once."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -84,11 +84,11 @@ class Figures:
     async def topics(self) -> list[TopicFigures]:
         """All topics, by name."""
         context, found = self._context, []
-        async for name, config in paced(sorted(context.state.topics.items())):
+        async for name, config in pace(sorted(context.state.topics.items())):
             newest = 0
             try:
                 queues = range(max(config.write_queue_nums, config.read_queue_nums))
-                async for queue in paced(queues):
+                async for queue in pace(queues):
                     newest += max(context.reading.max_offset(name, queue), 0)
             except (OSError, RmqError) as err:
                 self._tell(name, err)
@@ -103,7 +103,7 @@ class Figures:
         pairs = {(topic, group) for topic, group, _queue in context.state.offsets}
         for group, online in context.clients.consumers.items():
             pairs |= {(topic, group) for topic in online.subscriptions}
-        async for topic, group in paced(sorted(pairs)):
+        async for topic, group in pace(sorted(pairs)):
             config = context.state.topic(topic)
             if config is not None and not topic.startswith(DLQ_PREFIX):
                 try:
@@ -116,7 +116,7 @@ class Figures:
         context, reading, now = self._context, self._context.reading, self._context.clock()
         online = context.clients.consumers.get(group)
         consumed = behind = late = 0
-        async for queue in paced(range(queues)):
+        async for queue in pace(range(queues)):
             high = max(reading.max_offset(topic, queue), 0)
             offset = max(context.state.offset(topic, group, queue) or 0, 0)
             consumed += offset

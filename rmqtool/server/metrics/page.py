@@ -16,11 +16,11 @@ _HEAD_PATIENCE = 5.0  # s for a request, from the connection to its last byte
 _PATIENCE = 60.0  # s for one request from its first byte to the last of the answer
 _MOST = 32  # connections at a time; for one more, the one that has kept us waiting longest is ended
 _HEAD = 16 << 10  # bytes of a request
-_FRESH = 1.0  # s for which one reading serves whoever asks
+_FRESH = 1.0  # s for which one reading serves all requests
 
 
 class MetricsPage:
-    """Serves ``/metrics`` of one broker; what is told is gathered when somebody asks.
+    """Serves ``/metrics`` of one broker; values are gathered on request.
 
     Attributes:
         address: HOST:PORT, once started.
@@ -30,7 +30,7 @@ class MetricsPage:
         self._families = Families(broker)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: dict[asyncio.Task[None], None] = {}  # those that wait for whoever asks, the longest first
+        self._idle: dict[asyncio.Task[None], None] = {}  # idle connections, the longest first
         self._lock = asyncio.Lock()
         self._known: tuple[float, Snapshot] | None = None
         self.address = ""
@@ -69,7 +69,7 @@ class MetricsPage:
                     self._idle[task] = None
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.transport.abort()  # whoever asks is slow, gone, or speaks something else
+            writer.transport.abort()  # the client is slow, gone, or speaks something else
         except asyncio.CancelledError:  # room for others, or the end of this server: streams would log it
             writer.transport.abort()
         finally:
@@ -107,7 +107,7 @@ class MetricsPage:
             snapshot = await self._snapshot()
             body = await asyncio.to_thread(encode, snapshot.registry())
         except (OSError, RmqError) as err:
-            log.error("metrics cannot be told: %s", err)
+            log.error("metrics cannot be read: %s", err)
             return _response("500 Internal Server Error", f"{err}\n".encode())
         return _response("200 OK", body, kind, head_only=method == "HEAD")
 

@@ -28,7 +28,7 @@ class Live:
         seen: when it was last heard of, ms of the table's clock.
         timeout: ms after that until it counts as gone.
         version: of its topics.
-        connection: over which it has registered; any object that is told apart by identity.
+        connection: over which it has registered; any object with an identity.
         ha_address: where slaves copy from it.
         filters: addresses of its filter servers.
     """
@@ -103,7 +103,7 @@ class Brokers:
                 return name
         return None
 
-    def expired(self, now: int) -> list[Address]:
+    def find_expired(self, now: int) -> list[Address]:
         """Those that were not heard of for too long."""
         return [at for at, live in self.live.items() if live.seen + live.timeout < now]
 

@@ -58,7 +58,7 @@ class KeyValues:
         """Enter or change a value.
 
         Raises:
-            Refused: there would be too much, or somebody else has changed the file.
+            Refused: there would be too much, or the file was changed by others.
             UnreadableStore: the file cannot be written. Nothing has changed then.
         """
         old = self.get(namespace, key)

@@ -23,7 +23,7 @@ from rmqtool.server.namesrv.brokers import Address
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS, KeyValues
 from rmqtool.server.namesrv.routes import RouteTable
 from rmqtool.server.namesrv.settings import FIXED, Settings
-from rmqtool.server.namesrv.topics import Unit
+from rmqtool.server.namesrv.topics import UnitFlag
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Requests:
         routes: what is known of brokers and topics.
         key_values: the KV configuration.
         settings: of the name server.
-        fixed: further settings, told where they are asked for.
+        fixed: further settings, shown where they are asked for.
 
     Args:
         clock: ms that never go back.
@@ -73,15 +73,15 @@ class Requests:
             raise Refused(f"a body of {len(request.body)} bytes; {_LARGEST} are allowed")
         return handler(connection, request)
 
-    def closed(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection has ended; brokers that have registered over it are gone."""
-        for at in self.routes.closed(connection):
-            log.info("broker %s is gone: its connection has ended", _shown(at.address, at.cluster))
+        for at in self.routes.end_connection(connection):
+            log.info("broker %s is gone: its connection has ended", _join_names(at.address, at.cluster))
 
     def expire(self) -> None:
         """Forget brokers that were not heard of for too long."""
         for at in self.routes.expire(self._clock()):
-            log.warning("broker %s is gone: it was not heard of for too long", _shown(at.address, at.cluster))
+            log.warning("broker %s is gone: it was not heard of for too long", _join_names(at.address, at.cluster))
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
@@ -109,13 +109,13 @@ class Requests:
         if master is None:
             log.warning(
                 "broker %s with id %d registers from %s, but the one that is known has newer data, and stays",
-                _shown(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
+                _join_names(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
             )  # fmt: skip
             return call.answer(n.Registered())
         if is_new:
             log.info(
                 "broker %s with id %d registers from %s",
-                _shown(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
+                _join_names(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
             )  # fmt: skip
         orders = self.key_values.table.get(ORDER_TOPICS)
         if orders is None or not self.settings.return_order_topic_config_to_broker:
@@ -123,16 +123,16 @@ class Requests:
         return call.answer(master, b.KVTable(orders))
 
     @handles(C.UNREGISTER_BROKER)
-    def unregister(self, call: Call[n.Broker, None]) -> Command:
+    def unregister(self, call: Call[n.BrokerAddress, None]) -> Command:
         who = call.header
         self.routes.unregister(who.cluster_name, who.broker_addr, who.broker_name)
-        log.info("broker %s unregisters", _shown(who.broker_name, who.broker_addr, who.cluster_name))
+        log.info("broker %s unregisters", _join_names(who.broker_name, who.broker_addr, who.cluster_name))
         return call.request.response()
 
     @handles(C.QUERY_DATA_VERSION)
-    def query_version(self, call: Call[n.Broker, DataVersion]) -> Command:
+    def query_version(self, call: Call[n.BrokerAddress, DataVersion]) -> Command:
         who = call.header
-        changed, known = self.routes.changed(who, call.body, self._clock())
+        changed, known = self.routes.compare_version(who, call.body, self._clock())
         return call.answer(n.Changed(changed=changed), body_of(known) if known else b"")
 
     @handles(C.BROKER_HEARTBEAT)
@@ -142,7 +142,7 @@ class Requests:
         return call.request.response()
 
     @handles(C.GET_BROKER_MEMBER_GROUP)
-    def list_members(self, call: Call[n.Group, None]) -> Command:
+    def list_members(self, call: Call[n.BrokerMembers, None]) -> Command:
         asked = call.header
         return _body(call.request, b.MemberGroupResponse(self.routes.members(asked.cluster_name, asked.broker_name)))
 
@@ -178,27 +178,27 @@ class Requests:
     def wipe_write_permission(self, call: Call[n.BrokerName, None]) -> Command:
         asked = call.header
         count = self.routes.wipe_write(asked.broker_name)
-        log.info("%s takes the write permission from %s", call.connection.peer, _shown(asked.broker_name))
+        log.info("%s takes the write permission from %s", call.connection.peer, _join_names(asked.broker_name))
         return call.answer(n.Wiped(wipe_topic_count=count))
 
     @handles(C.ADD_WRITE_PERM_OF_BROKER)
     def add_write_permission(self, call: Call[n.BrokerName, None]) -> Command:
         asked = call.header
         count = self.routes.add_write(asked.broker_name)
-        log.info("%s gives the write permission to %s", call.connection.peer, _shown(asked.broker_name))
+        log.info("%s gives the write permission to %s", call.connection.peer, _join_names(asked.broker_name))
         return call.answer(n.Added(add_topic_count=count))
 
     @handles(C.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, call: Call[Topic, None]) -> Command:
         asked = call.header
         self.routes.delete_topic(asked.topic, asked.cluster_name)
-        log.info("%s deletes topic %s", call.connection.peer, _shown(asked.topic))
+        log.info("%s deletes topic %s", call.connection.peer, _join_names(asked.topic))
         return call.request.response()
 
     @handles(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def list_topics(self, call: Call[None, None]) -> Command:
         enabled = self.settings.enable_all_topic_list
-        return _body(call.request, self.routes.all_topics()) if enabled else _disabled(call.request)
+        return _body(call.request, self.routes.all_topics()) if enabled else _answer_disabled(call.request)
 
     @handles(C.GET_TOPICS_BY_CLUSTER)
     def list_topics_of_cluster(self, call: Call[n.Cluster, None]) -> Command:
@@ -206,7 +206,7 @@ class Requests:
         return (
             _body(call.request, self.routes.cluster_topics(cluster))
             if self.settings.enable_topic_list
-            else _disabled(call.request)
+            else _answer_disabled(call.request)
         )
 
     @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_NS)
@@ -216,11 +216,11 @@ class Requests:
     @handles(C.GET_UNIT_TOPIC_LIST, C.GET_HAS_UNIT_SUB_TOPIC_LIST, C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
     def list_unit_topics(self, call: Call[None, None]) -> Command:
         if not self.settings.enable_topic_list:
-            return _disabled(call.request)
+            return _answer_disabled(call.request)
         wanted, unwanted = {
-            C.GET_UNIT_TOPIC_LIST: (Unit.UNIT, Unit.NONE),
-            C.GET_HAS_UNIT_SUB_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.NONE),
-            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (Unit.SUBSCRIBED, Unit.UNIT),
+            C.GET_UNIT_TOPIC_LIST: (UnitFlag.UNIT, UnitFlag.NONE),
+            C.GET_HAS_UNIT_SUB_TOPIC_LIST: (UnitFlag.SUBSCRIBED, UnitFlag.NONE),
+            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UnitFlag.SUBSCRIBED, UnitFlag.UNIT),
         }[C(call.request.code)]
         return _body(call.request, self.routes.unit_topics(wanted, unwanted))
 
@@ -267,13 +267,13 @@ class Requests:
 
     @handles(C.GET_NAMESRV_CONFIG)
     def show_settings(self, call: Call[None, None]) -> Command:
-        return call.request.response(body=self.settings.text(self._fixed()).encode())
+        return call.request.response(body=self.settings.text(self._fixed_settings()).encode())
 
     @handles(C.GET_CLIENT_CONFIG)
     def show_settings_named(self, call: Call[None, b.ConfigKeys]) -> Command:
-        return call.request.response(body=self.settings.text(self._fixed(), call.body.keys).encode())
+        return call.request.response(body=self.settings.text(self._fixed_settings(), call.body.keys).encode())
 
-    def _fixed(self) -> dict[str, str]:
+    def _fixed_settings(self) -> dict[str, str]:
         return {"configBlackList": ";".join(FIXED), **self.fixed}
 
 
@@ -315,10 +315,10 @@ def _body(request: Command, body: Declared) -> Command:
     return request.response(body=body_of(body))
 
 
-def _disabled(request: Command) -> Command:
+def _answer_disabled(request: Command) -> Command:
     return request.response(ResponseCode.SYSTEM_ERROR, "disable")
 
 
-def _shown(*names: str) -> str:
+def _join_names(*names: str) -> str:
     """Names that came over the wire, for a log: of one line, and not too long."""
     return " ".join(ascii(name[:100]) if not name.isprintable() else name[:100] for name in names)

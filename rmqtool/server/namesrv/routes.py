@@ -1,4 +1,4 @@
-"""The table of routes: what brokers have told, and what clients are told of it. No I/O, and no clock of its own.
+"""The table of routes: what brokers have registered, and what clients get of it. No I/O, and no clock of its own.
 
 Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 find the same there as with a name server of 4.9.
 """
@@ -8,12 +8,12 @@ from collections.abc import Collection
 from formats.model.topics import DataVersion
 from formats.remoting.bodies import ClusterInfo, MemberGroup, TopicList, TopicRouteData, TopicTable
 from formats.remoting.codes import MASTER_ID
-from formats.remoting.namesrv import Broker, RegisterBroker, Registered
+from formats.remoting.namesrv import BrokerAddress, RegisterBroker, Registered
 from formats.remoting.shapes import BrokerData, QueueData
 from formats.topics import SYNC_PREFIX, Perm
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
-from rmqtool.server.namesrv.topics import Topics, Unit
+from rmqtool.server.namesrv.topics import Topics, UnitFlag
 
 _SYNC_GROUP = SYNC_PREFIX
 """Topics of these names are the brokers' own; their slaves are not shown as masters."""
@@ -49,8 +49,8 @@ class RouteTable:
             stays.
 
         Raises:
-            Refused: only one topic is told before all of them were, or there are too many brokers or topics. Nothing
-                has changed then.
+            Refused: one topic alone is registered before all of them were, or there are too many brokers or topics.
+                Nothing has changed then.
         """
         at = Address(who.cluster_name, who.broker_addr)
         if self._is_outdated(who, table):
@@ -93,7 +93,7 @@ class RouteTable:
             raise Refused(f"more than {MOST_BROKERS} brokers are not kept")
         known = data is not None and who.broker_id in data.broker_addrs
         if not known and len(table.topic_config_table) == 1:
-            raise Refused("register broker failed")  # a change of a broker that has not told all its topics yet
+            raise Refused("register broker failed")  # a change of a broker that has not registered all its topics yet
         self.topics.check_room(table.topic_config_table.keys(), who.broker_name)
 
     def _enter_topics(self, who: RegisterBroker, data: BrokerData, table: TopicTable, at: Address, first: bool) -> None:
@@ -117,8 +117,8 @@ class RouteTable:
             for topic, info in (table.topic_queue_mapping_info_map or {}).items():
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
-    def changed(self, who: Broker, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
-        """Whether a broker must register anew, and the version of its topics that is known here."""
+    def compare_version(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
+        """Whether a broker must register again, and the version of its topics that is known here."""
         at = Address(who.cluster_name, who.broker_addr)
         self.brokers.refresh(at, now)
         known = self.brokers.version(at)
@@ -137,15 +137,15 @@ class RouteTable:
         if data is not None and data.enable_acting_master and MASTER_ID not in data.broker_addrs:
             self.topics.change_perm(name, lambda perm: perm & ~Perm.WRITE)
 
-    def closed(self, connection: object) -> list[Address]:
+    def end_connection(self, connection: object) -> list[Address]:
         """A connection has ended: the brokers that have registered over it go, and are returned."""
-        return self._gone(self.brokers.over(connection))
+        return self._forget_lost(self.brokers.over(connection))
 
     def expire(self, now: int) -> list[Address]:
         """Brokers that were not heard of for too long go, and are returned."""
-        return self._gone(self.brokers.expired(now))
+        return self._forget_lost(self.brokers.find_expired(now))
 
-    def _gone(self, addresses: Collection[Address]) -> list[Address]:
+    def _forget_lost(self, addresses: Collection[Address]) -> list[Address]:
         for at in addresses:
             name = self.brokers.name_at(at)
             if name is None:
@@ -229,7 +229,7 @@ class RouteTable:
         addresses = (address for data in self.brokers.named.values() for address in data.broker_addrs.values())
         return TopicList(list(dict.fromkeys(names)), next(addresses, None))
 
-    def unit_topics(self, wanted: Unit, unwanted: Unit = Unit.NONE) -> TopicList:
+    def unit_topics(self, wanted: UnitFlag, unwanted: UnitFlag = UnitFlag.NONE) -> TopicList:
         """Topics by what their flag says of units."""
         return TopicList(self.topics.of_units(wanted, unwanted))
 

@@ -50,7 +50,7 @@ class NameServer:
         self._listen = listen
         limits = Limits(requests=_AT_A_TIME)
         self._listener = Listener(
-            self.requests.handle, closed=self.requests.closed, tls=tls.context, mode=tls.mode, limits=limits
+            self.requests.handle, closed=self.requests.end_connection, tls=tls.context, mode=tls.mode, limits=limits
         )
         self._expiring: asyncio.Task[None] | None = None
 

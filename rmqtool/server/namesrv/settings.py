@@ -18,10 +18,10 @@ class Settings:
 
     Attributes:
         order_message_enable: routes tell of order topics.
-        return_order_topic_config_to_broker: brokers that register are told of order topics.
+        return_order_topic_config_to_broker: brokers that register get the order topics.
         support_acting_master: the first slave of a broker without a master is shown as one, where it agrees.
-        enable_topic_list: topics of clusters and units are told.
-        enable_all_topic_list: all topics are told.
+        enable_topic_list: topics of clusters and units are listed.
+        enable_all_topic_list: all topics are listed.
         scan_not_active_broker_interval: ms between two looks for brokers that are gone.
     """
 

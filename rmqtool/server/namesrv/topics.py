@@ -12,7 +12,7 @@ MOST_ROWS = 1_000_000
 """Topics of all brokers that are kept, a topic of two brokers counted twice."""
 
 
-class Unit(IntFlag):
+class UnitFlag(IntFlag):
     """Bits of a topic's flag about units (common.sysflag.TopicSysFlag)."""
 
     NONE = 0
@@ -89,7 +89,7 @@ class Topics:
         """Topics that one of these brokers has."""
         return [topic for topic, of_topic in self.queues.items() if any(broker in of_topic for broker in brokers)]
 
-    def of_units(self, wanted: Unit, unwanted: Unit = Unit.NONE) -> list[str]:
+    def of_units(self, wanted: UnitFlag, unwanted: UnitFlag = UnitFlag.NONE) -> list[str]:
         """Topics by their flag; where brokers do not agree, that of the first by name counts."""
         flags = {topic: of_topic[min(of_topic)].topic_sys_flag for topic, of_topic in self.queues.items()}
         return [topic for topic, flag in flags.items() if flag & wanted == wanted and not flag & unwanted]

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from formats.config.files import QueueOffset
-from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
-from rmqtool.services.waiting.popped import Popped
+from rmqtool.services.popping.in_flight import MessagesInFlight
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 from rmqtool.store.tier.tier import Tier
 
 if TYPE_CHECKING:
-    from rmqtool.services.opened.engine import Store
+    from rmqtool.services.open_store.store import Store
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id
@@ -124,7 +124,7 @@ class OffsetChange:
         return asdict(self)
 
 
-class Groups:
+class ConsumerGroups:
     """The groups of one store beside its queues.
 
     Args:
@@ -143,11 +143,11 @@ class Groups:
         self.queues = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._tier = Tier.of(log.layout)
-        self._in_flight = Popped(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
+        self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
-        for group, topic, queue_ids in self._subscribed():
+        for group, topic, queue_ids in self._subscriptions():
             config = self.topics.topics.get(topic) if self.topics is not None else None
             reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
@@ -160,7 +160,7 @@ class Groups:
     def _pairs(self) -> set[tuple[str, str]]:
         return {(topic, group) for topic, group, _queue_id in self.offsets}
 
-    def _subscribed(self) -> Iterator[tuple[str, str, list[int]]]:
+    def _subscriptions(self) -> Iterator[tuple[str, str, list[int]]]:
         """(group, topic, queues with an offset)."""
         found: dict[tuple[str, str], list[int]] = {}
         for topic, group, queue_id in self.offsets:
@@ -173,8 +173,8 @@ class Groups:
             return None
         config = self.topics.topics.get(topic)
         if config is None:
-            # 4.9 does not write every internal topic into the table
-            return None if topic in SYSTEM_TOPICS else "unknown-topic"
+            # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+            return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
     def _lag(
@@ -297,10 +297,10 @@ def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: 
 
 def consumer_groups(store: "Store") -> list[GroupInfo]:
     """Every consumer group of a store that has a configuration or an offset, with the sums of its lag."""
-    return list(Groups(store.log, store.warnings.append).infos())
+    return list(ConsumerGroups(store.log, store.warnings.append).infos())
 
 
 def consumer_lag(store: "Store", group: str | None = None, topic: str | None = None) -> list[GroupLag]:
     """How far groups have come, queue by queue; all of them, or those of one group or topic."""
-    rows = Groups(store.log, store.warnings.append).lag()
+    rows = ConsumerGroups(store.log, store.warnings.append).lag()
     return [row for row in rows if (group is None or row.group == group) and (topic is None or row.topic == topic)]

@@ -6,10 +6,10 @@ from typing import Any
 
 from formats.config.files import DelayOffsets
 from formats.topics import SCHEDULE
-from rmqtool.services.consumers.groups import Groups
+from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.waiting.half_messages import first_behind
+from rmqtool.services.transactions.half_messages import first_behind
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -51,7 +51,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
     """
     log, tier = CommitLog(layout), Tier.of(layout)
     found: dict[tuple[str | None, str], int] = {}
-    groups = Groups(log, warn)
+    groups = ConsumerGroups(log, warn)
     for row in groups.lag():
         queue = groups.queues.either(row.topic, row.queueId)
         if row.consumerOffset is None or queue is None or isinstance(queue, BatchQueue):

@@ -35,7 +35,7 @@ class GetResult(NamedTuple, Generic[M]):
     messages: list[M]
 
 
-class Pulled(NamedTuple):
+class PulledRecords(NamedTuple):
     """As :class:`GetResult`, with the records of the messages one behind the other."""
 
     status: GetStatus
@@ -166,7 +166,7 @@ def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
 
 
 def within(messages: int) -> tuple[Limit, Limit]:
-    """The limits of an answer to somebody who wants no more than so many, for what is in memory and what is on disk."""
+    """The limits of an answer of at most so many messages, for what is in memory and what is on disk."""
     return Limit(IN_MEMORY.bytes, min(IN_MEMORY.messages, messages)), Limit(
         ON_DISK.bytes, min(ON_DISK.messages, messages)
     )

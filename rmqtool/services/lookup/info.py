@@ -14,7 +14,6 @@ from formats.model.topics import TopicConfig
 from formats.variants import dledger, epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
-from rmqtool.services.lookup.queue_messages import built_only_to
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
@@ -30,6 +29,7 @@ from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.queues.rocks_open import built_only_to
 from rmqtool.store.roles.role import RoleFact, roles_of
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import counted
@@ -119,7 +119,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         if file.size != log.file_size:
             problems.append(f"{file.path}: {file.size} bytes long, not {log.file_size}")
     problems += [f"{path}: does not belong in a commit-log directory" for path in log.segments.foreign]
-    files, tiered = _files(layout, log, problems), _tiered(layout)
+    files, tiered = _files(layout, log, problems), _tiered_queues(layout)
     problems += (layout.passed or {}).values()
     return StoreInfo(
         store=layout.root,
@@ -191,7 +191,7 @@ def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[s
     return found
 
 
-def _tiered(layout: StoreLayout) -> list[TieredQueueInfo]:
+def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
     try:
         metadata = read_config(layout, METADATA)
     except (CorruptFile, UnreadableStore):

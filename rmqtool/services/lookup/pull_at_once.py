@@ -6,7 +6,7 @@ from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.pull import puller
 from rmqtool.rules.releases import Release
 from rmqtool.rules.statuses import GetStatus
-from rmqtool.services.lookup.get_message import IN_MEMORY, Pulled, kept_in_memory, within
+from rmqtool.services.lookup.get_message import IN_MEMORY, PulledRecords, kept_in_memory, within
 from rmqtool.store.disk.remote import is_partial
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT
@@ -27,7 +27,7 @@ class PullAtOnce:
 
     def pull(
         self, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, *, log_end: int, release: Release | None
-    ) -> Pulled | None:
+    ) -> PulledRecords | None:
         """The answer where all its messages are there, in one file; None where it is to be read one by one.
 
         Args:
@@ -46,7 +46,7 @@ class PullAtOnce:
         if file is None or (memory := self._memory(file)) is None:
             return None
         found = self._puller.pull(entries, memory, file.base, log_end - kept_in_memory(), near, far)
-        return None if found is None else Pulled(GetStatus.FOUND, offset + found[0], low, high, *found)
+        return None if found is None else PulledRecords(GetStatus.FOUND, offset + found[0], low, high, *found)
 
     def _memory(self, file: Segment) -> Memory | None:
         """The bytes of a file of the log; None where not all of them are at hand."""

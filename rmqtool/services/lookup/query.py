@@ -4,16 +4,20 @@ The broker answers by hash alone and leaves the comparison to the client; here t
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from formats.message.ids import is_id, offset_id, parse_offset_id
 from formats.message.inner import is_inner_batch
 from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
 from formats.message.read import Record
+from formats.variants.message_store import PLACE
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.message_store import RocksIndex, rocks_index_of
 
 _SECOND = 999  # ms that the index may say too little
 _COMPACTED = "compaction/compactionLog"
@@ -60,7 +64,42 @@ def has_key(record: Record, topic: bytes, key: str) -> bool:
     return stored.get(_UNIQ_KEY) == wanted or (wanted != b"" and wanted in stored.get(_KEYS, b"").split(b" "))
 
 
-def _index(layout: StoreLayout, warn: Warn) -> list[IndexView]:
+class _Index:
+    """Index files, and the index in RocksDB where there is one."""
+
+    def __init__(self, log: CommitLog, warn: Warn) -> None:
+        self._log, self._files = log, _files(log.layout, warn)
+        self._rocks = self._in_rocks(warn)
+        self._behind: int | None = None  # physical offset from which on the log is not in RocksDB
+        if self._rocks is not None:
+            last = log.read(self._rocks.end, crc=False) if self._rocks.end is not None else None
+            begin = last.physical_offset + last.record.total_size if last is not None else max(log.min_offset, 0)
+            if log.read(begin, crc=False) is not None:
+                self._behind = begin
+                warn(
+                    f"{PLACE}: the index has the log up to physical offset {begin} only: the rest is taken from the "
+                    "log here, as a broker does it at its next start"
+                )
+
+    def _in_rocks(self, warn: Warn) -> RocksIndex | None:
+        try:
+            return rocks_index_of(self._log.layout)
+        except (CorruptFile, MissingRuntime, UnreadableStore) as err:
+            warn(f"{err}: not searched")
+            return None
+
+    def offsets(self, topic: str, key: str, search: Search) -> set[int]:
+        """Where messages may lie; the hash of another key may be the same."""
+        found = set(physical_offsets(self._files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end))
+        if self._rocks is not None:
+            with suppress(UnicodeEncodeError):  # no bytes are read as a lone surrogate
+                found |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
+        if self._behind is not None:
+            found.update(item.physical_offset for item in self._log.walk(self._behind) if isinstance(item, Found))
+        return found
+
+
+def _files(layout: StoreLayout, warn: Warn) -> list[IndexView]:
     files = []
     for file in open_index(layout):
         if isinstance(file, BadIndex):
@@ -74,12 +113,12 @@ class KeyReader:
     """Log and index kept open for many look-ups.
 
     Args:
-        warn: told what keeps the answers from being whole, one line each.
+        warn: called with what keeps the answers from being whole, one line each.
     """
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         self.log = CommitLog(layout)
-        self._files = _index(layout, warn)
+        self._index = _Index(self.log, warn)
         self._batch_topics = _batch_topics(layout)
 
     def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
@@ -90,14 +129,14 @@ class KeyReader:
         def matches(record: Record) -> bool:
             return has_key(record, wanted, key)
 
-        return _by_index(self.log, self._files, batches, topic, key, search, matches)
+        return _by_index(self.log, self._index, batches, topic, key, search, matches)
 
 
 def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
     """Messages of a topic with a key, in log order.
 
     Args:
-        warn: told what keeps the answer from being whole, one line each.
+        warn: called with what keeps the answer from being whole, one line each.
     """
     reader = KeyReader(layout, warn)
     found = reader.query(topic, key, search)
@@ -137,7 +176,7 @@ def _with_compacted(
 
 def _by_index(
     log: CommitLog,
-    files: list[IndexView],
+    index: _Index,
     batches: set[int],
     topic: str,
     key: str,
@@ -145,7 +184,7 @@ def _by_index(
     matches: Callable[[Record], bool],
 ) -> list[Found]:
     # collisions are filtered afterwards, so the limit must not cut before
-    offsets = set(physical_offsets(files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end))
+    offsets = index.offsets(topic, key, search)
     found: list[Found] = []
     for offset in sorted(offsets | batches if batches else offsets):
         message = log.read(offset, crc=False)
@@ -229,11 +268,11 @@ def query_id(
                 record
             ):
                 return list(message.messages())[: search.limit]
-    files, batch_topics = _index(layout, warn), _batch_topics(layout)
+    index, batch_topics = _Index(log, warn), _batch_topics(layout)
     found: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
-        found += _by_index(log, files, inside, name, message_id, search, _has_id(_raw(name), message_id))
+        found += _by_index(log, index, inside, name, message_id, search, _has_id(_raw(name), message_id))
     found.sort(key=lambda message: message.physical_offset)
     named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
     found = _with_compacted(layout, named, found, search, warn, _has_id(None, message_id))

@@ -11,10 +11,12 @@ from formats.topics import LMQ_PREFIX
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
-from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
+from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.queues.rocks_open import built_only_to, rocks_queues_of
 from rmqtool.words import counted
 
 _LIGHT, _MULTI_DISPATCH = LMQ_PREFIX.encode(), MULTI_DISPATCH.encode()
@@ -124,22 +126,9 @@ def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
     built = built_only_to(log)
     if built is not None:
         warn(
-            f"consumequeue: the database has the log up to physical offset {built} only: a broker builds the rest at "
-            "its next start, and until then queues seem shorter than they are"
+            f"{queue_database_place(log.layout)}: the database has the log up to physical offset {built} only: the "
+            "rest is taken from the log here, as a broker does it at its next start"
         )
-
-
-def built_only_to(log: CommitLog) -> int | None:
-    """Physical offset from which on messages of the log are not in the queues in RocksDB; None where all are.
-
-    Raises:
-        MissingRuntime: no library to read the database.
-    """
-    database = queue_database(log.layout)
-    if database is None:
-        return None
-    built = max(built_up_to(database), log.min_offset)
-    return built if log.read(built, crc=False) is not None else None
 
 
 def messages_of(

@@ -32,7 +32,7 @@ class Selection(NamedTuple):
         return not self.queue_ids or queue_id in self.queue_ids
 
     def has(self, record: Record) -> bool:
-        """Whether a record is; its physical offset is left to whoever reads the log."""
+        """Whether a record is; its physical offset is left to the reader of the log."""
         low, high = self.queue_offsets
         if not (
             self.since <= record.store_timestamp < self.until

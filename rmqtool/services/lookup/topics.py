@@ -147,7 +147,7 @@ class StoreTopics:
             messageType=attributes.get("message.type"),
             queueType=attributes.get("queue.type"),
             cleanupPolicy=attributes.get("cleanup.policy"),
-            bytes=sum(self._stored(queue, low) for queue, low in begins),
+            bytes=sum(self._stored_bytes(queue, low) for queue, low in begins),
         )
 
     def details(self, topic: str) -> TopicDetails | None:
@@ -186,7 +186,7 @@ class StoreTopics:
         """The lowest offset of a queue that begins locally at one: the tier's, where there is a tier."""
         return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
 
-    def _stored(self, queue: AnyQueue, low: int) -> int:
+    def _stored_bytes(self, queue: AnyQueue, low: int) -> int:
         """Bytes of the messages that a queue leads to from an offset on, as its units say."""
         if isinstance(queue, BatchQueue):
             units = (units[units["physical_offset"] >= self.log.min_offset] for _base, units in queue.runs())
@@ -202,7 +202,7 @@ class StoreTopics:
         found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return found.record.store_timestamp if found is not None else None
 
-    def unused(self) -> Iterator[UnusedTopic]:
+    def find_unused(self) -> Iterator[UnusedTopic]:
         """Topics of the application without messages, without a consumer, or that only their files still know."""
         for topic in self.names():
             config, queues = self.configs.get(topic), self.queues.every(topic)

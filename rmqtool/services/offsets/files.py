@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.rocksdb import SINGLE, TABLES, V2
 from formats.errors import FormatError
 from formats.primitives import java_hash
 from formats.topics import LMQ_PREFIX
@@ -64,7 +65,8 @@ class BrokerFile(OffsetFile):
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         forms = rocksdb_forms(layout)
-        if place := next((place for place in ("config/consumerOffsets", "config/rdb") if place in forms), None):
+        databases = (TABLES["consumerOffset.json"].place, SINGLE, V2)
+        if place := next((place for place in databases if place in forms), None):
             raise Refused(f"{layout.path(place)}: offsets are in a RocksDB database, which this version cannot write")
         plain, light = FILES
         paths = {name: layout.path("config", name) for name in FILES}
@@ -100,8 +102,8 @@ class BrokerFile(OffsetFile):
                 offsets.setdefault(key, {})[queue_id] = offset
         known = self._table.offsets
         ordered = {
-            key: placed(offsets[key], known.get(key, {}), int, _QUEUES_TABLE)
-            for key in placed(offsets, known, java_hash, _GROUPS_TABLE)
+            key: place_keys(offsets[key], known.get(key, {}), int, _QUEUES_TABLE)
+            for key in place_keys(offsets, known, java_hash, _GROUPS_TABLE)
         }
         if isinstance(self._table, LmqConsumerOffsets):
             return replace(self._table, offsets=ordered, lmq_offsets=light or {}).build(self._form)
@@ -161,7 +163,7 @@ def _form_of(layout: StoreLayout, data: bytes | None) -> Version:
     return release_of(layout).version
 
 
-def placed(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
+def place_keys(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
     """``keys`` in the order of ``known``, each new one where Java's map puts it."""
     order = JavaOrder((key for key in known if key in keys), hash_of, slots)
     for key in keys:

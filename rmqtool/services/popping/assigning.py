@@ -14,7 +14,7 @@ from formats.remoting.codes import RequestMode
 from formats.topics import RETRY_PREFIX
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.rebalance import BadAllocation, averagely, averagely_by_circle, sort
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.popping.settings import PopSettings
 
 FILE = "messageRequestMode.json"

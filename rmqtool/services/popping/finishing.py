@@ -9,7 +9,7 @@ from typing import NamedTuple
 from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, Handle
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.popping.ordered import OrderedPops
 from rmqtool.services.popping.records import Records
 
@@ -41,7 +41,7 @@ class Finishing:
 
     Args:
         resets: offsets that groups were set to and have not taken up: nothing is moved there.
-        freed: told of a queue (topic, group, queue id) that ordered pops may look at again.
+        freed: called with a queue (topic, group, queue id) that ordered pops may look at again.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Finishing:
         if following >= 0:
             if (topic, group, queue_id) not in self._resets:
                 self._state.set_offset(topic, group, queue_id, following)
-            if not self._orders.blocked(topic, group, queue_id, None, handle.invisible_time):
+            if not self._orders.is_blocked(topic, group, queue_id, None, handle.invisible_time):
                 self._freed(topic, group, queue_id)
         elif following == -1:
             words = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from formats.config.files import ConsumerOrderInfos, OrderInfo
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
 
 FILE = "consumerOrderInfo.json"
 _KEPT = 24 * 3600 * 1000  # ms since the last pop
@@ -39,18 +39,18 @@ class OrderedPops:
         """By ``topic@group`` and queue id."""
         return self._table
 
-    def blocked(self, topic: str, group: str, queue_id: int, attempt: str | None, invisible_time: int) -> bool:
+    def is_blocked(self, topic: str, group: str, queue_id: int, attempt: str | None, invisible_time: int) -> bool:
         """Whether a queue gives nothing out.
 
         Args:
-            attempt: whoever repeats his attempt gets the same messages again at once.
+            attempt: a client that repeats its attempt gets the same messages again at once.
             invisible_time: ms, for a last pop that has none.
         """
         info = self._get(topic, group, queue_id)
         if info is None or not info.offset_list or (info.attempt_id is not None and info.attempt_id == attempt):
             return False
         now = self._clock()
-        return any(now < time for time in self._hidden(info, invisible_time))
+        return any(now < time for time in self._invisible_until(info, invisible_time))
 
     def pop(
         self,
@@ -119,7 +119,7 @@ class OrderedPops:
             self._free_at.pop((topic, group, queue_id), None)
             self._keep()
 
-    def freed(self) -> list[tuple[str, str, int]]:
+    def take_freed(self) -> list[tuple[str, str, int]]:
         """Queues (topic, group, queue id) whose messages have become visible since this was last asked."""
         now = self._clock()
         found = [place for place, time in self._free_at.items() if time <= now]
@@ -139,9 +139,9 @@ class OrderedPops:
 
     def _note(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
         """When the queue is free again if nothing is acked."""
-        self._free_at[topic, group, queue_id] = max(self._hidden(info, 0), default=0)
+        self._free_at[topic, group, queue_id] = max(self._invisible_until(info, 0), default=0)
 
-    def _hidden(self, info: OrderInfo, invisible_time: int) -> list[int]:
+    def _invisible_until(self, info: OrderInfo, invisible_time: int) -> list[int]:
         """Until when each message is invisible that is not acked."""
         invisible = info.invisible_time if info.invisible_time and info.invisible_time > 0 else invisible_time
         later = info.next_visible or {}

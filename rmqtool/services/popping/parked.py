@@ -61,10 +61,10 @@ class Parked(Generic[T]):
 
     @property
     def awaited(self) -> list[Key]:
-        """All for which somebody waits."""
+        """All for which a client waits."""
         return list(self._waiting)
 
-    def concerned(self, topic: str, queue_id: int) -> list[Key]:
+    def find_concerned(self, topic: str, queue_id: int) -> list[Key]:
         """Those that a new message in a queue concerns; of a retry topic all of its group and topic."""
         return [
             key

@@ -1,4 +1,4 @@
-"""Hand out messages for a time: which of them, from where on, and what is noted of it before they are told.
+"""Hand out messages for a time: which of them, from where on, and what is noted of it before clients get them.
 
 A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them where it is killed; here each
 is stored before it is answered. A group's offset goes behind what was handed out as soon as the checkpoint is stored.
@@ -13,7 +13,7 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.layouts import derived
-from formats.message.build import changed
+from formats.message.build import rebuild
 from formats.message.properties import build, parse
 from formats.message.read import Record, read
 from formats.topics import RETRY_PREFIX
@@ -22,11 +22,11 @@ from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_par
 from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import Accept, Reading
 from rmqtool.services.popping.ordered import OrderedPops
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Accept, Reading
 
 FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
 _NOTHING_WANTED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING)
@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Popped:
+class PopResult:
     """What it got.
 
     Attributes:
@@ -94,7 +94,7 @@ class Popping:
         records: stores checkpoints.
         broker_name: for handles.
         resets: offsets that groups were set to, by topic, group and queue id; taken out when they are used.
-        failed: told why a checkpoint could not be stored; its messages are not handed out then.
+        failed: called with the reason why a checkpoint could not be stored; its messages are not handed out then.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class Popping:
 
     # -- handing out --------------------------------------------------------------------------------------------------
 
-    def pop(self, request: Request) -> Popped:
+    def pop(self, request: Request) -> PopResult:
         """Hand out what there is, at most so many messages."""
         chance = self._random.randrange(100)
         if request.ordered:
-            popped = Popped(self._clock(), ORDERED)
+            popped = PopResult(self._clock(), ORDERED)
         else:
-            popped = Popped(self._clock(), self._turn % self.settings.revive_queues)
+            popped = PopResult(self._clock(), self._turn % self.settings.revive_queues)
             self._turn += 1
         retry = [] if request.ordered else self._retry_queues(request.topic, request.group, chance)
         own = self._own_queues(request.topic, request.queue_id, chance)
@@ -148,10 +148,10 @@ class Popping:
         older = newer and self.settings.older_too and chance % 2 == 0
         return self._own_queues(retry_topic(topic, group, newer=newer and not older), -1, chance)
 
-    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: Popped) -> None:
+    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: PopResult) -> None:
         reading, group = self._reading, request.group
         offset = self._offset(topic, group, queue_id, request.start)
-        if request.ordered and self._orders.blocked(topic, group, queue_id, request.attempt, request.invisible_time):
+        if request.ordered and self._orders.is_blocked(topic, group, queue_id, request.attempt, request.invisible_time):
             return
         room = request.most - popped.count
         if room <= 0:
@@ -169,7 +169,7 @@ class Popping:
         popped.rest += result.max_offset - result.next_begin_offset
 
     def _hand_out(
-        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: Popped
+        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: PopResult
     ) -> None:
         offsets = tuple(_QUEUE_OFFSET.unpack_from(data)[0] for data in result.messages)
         group, origin = request.group, origin_of(topic)
@@ -210,9 +210,9 @@ class Popping:
         if topic == request.topic or self.settings.actual_topic:
             popped.messages += result.messages
         else:
-            popped.messages += (self._renamed(data, request, offset, popped) for data in result.messages)
+            popped.messages += (self._rename(data, request, offset, popped) for data in result.messages)
 
-    def _renamed(self, data: memoryview, request: Request, start: int, popped: Popped) -> bytes | memoryview:
+    def _rename(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
         """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):
@@ -231,7 +231,7 @@ class Popping:
         properties.setdefault(POP_CK, handle.text)
         name = request.topic.encode("utf-8", "surrogateescape")
         try:
-            return changed(record, topic=name, properties=build(properties))
+            return rebuild(record, topic=name, properties=build(properties))
         except FormatError:
             return data  # its properties have no room for the handle: the client makes it of the lists
 
@@ -267,7 +267,7 @@ class Popping:
         """Whether a pop would have something to look at."""
         return any(
             self._reading.max_offset(name, queue) > self._known_offset(name, group, queue)
-            and not (ordered and self._orders.blocked(name, group, queue, attempt, 0))
+            and not (ordered and self._orders.is_blocked(name, group, queue, attempt, 0))
             for name, queue in self._queues(topic, group, queue_id, ordered=ordered)
         )
 

@@ -7,7 +7,7 @@ clients-and-live-admin 1.6.
 from formats.message.properties import TAGS, UNIQ_KEY
 from formats.topics import REVIVE_PREFIX
 from formats.variants import pop, timer
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.outgoing import Message
 

@@ -20,12 +20,12 @@ from formats.variants import pop, timer
 from formats.variants.pop_handle import FIRST_POP_TIME, retry_topic
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.serving.reading import Reading
 from rmqtool.store.append.answers import PutResult
 
 _SURE = 2000  # ms by which the newest record must be due later than a checkpoint
@@ -78,8 +78,8 @@ class Reviving:
         records: stores checkpoints of what cannot be brought back now.
         broker_name: of acks that name none.
         in_time: whether the timer has put all into the revive topic that is due.
-        topic_made: told of a retry topic that was not there.
-        arrived: told of a queue that has a message more.
+        topic_made: called with a retry topic that was not there.
+        arrived: called with a queue that has a message more.
     """
 
     def __init__(

@@ -6,8 +6,9 @@ from random import Random
 
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.popping.assigning import RequestModes
 from rmqtool.services.popping.finishing import Finishing
 from rmqtool.services.popping.ordered import OrderedPops
@@ -15,19 +16,18 @@ from rmqtool.services.popping.popping import Popping
 from rmqtool.services.popping.records import Records
 from rmqtool.services.popping.reviving import Reviving
 from rmqtool.services.popping.settings import PopSettings
-from rmqtool.services.serving.reading import Reading
 from rmqtool.store.queues.pop_store import left_behind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broker:
+class PopBroker:
     """Who a broker is, and whom it tells what.
 
     Attributes:
         address: HOST:PORT.
-        arrived: told of a queue that has a message more.
-        freed: told of a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
-        topic_made: told of a topic that was not there.
+        arrived: called with a queue that has a message more.
+        freed: called with a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
+        topic_made: called with a topic that was not there.
         in_time: whether the timer has delivered all that is due.
     """
 
@@ -55,7 +55,7 @@ class PopService:
         store: Store,
         reading: Reading,
         state: BrokerState,
-        broker: Broker,
+        broker: PopBroker,
         warn: Warn,
         *,
         resets: dict[Key, int],
@@ -97,7 +97,7 @@ class PopService:
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
-        for place in self.orders.freed():
+        for place in self.orders.take_freed():
             self._broker.freed(*place)
         if self.settings.timer:
             self.reviving.step(stop)

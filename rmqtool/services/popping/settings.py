@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.append.delayed import LONGEST_DELAY
 from rmqtool.store.layout.broker_conf import BrokerConf
 

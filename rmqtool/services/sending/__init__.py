@@ -1,1 +1,1 @@
-"""Messages on their way into a broker, by the rules of client and broker."""
+"""Messages on their way into a store."""

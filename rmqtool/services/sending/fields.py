@@ -116,8 +116,8 @@ def shape_of(there: Collection[str], given: Mapping[str, str]) -> Shape:
     names = {name: name for name in TAKEN if name in there}
     kafka = all(name in there for name in _KAFKA) and not {"queueId", "body"} & names.keys()
     if kafka:
-        told = set(given.values())
-        names |= {ours: theirs for ours, theirs in KAFKA.items() if theirs in there and theirs not in told}
+        used = set(given.values())
+        names |= {ours: theirs for ours, theirs in KAFKA.items() if theirs in there and theirs not in used}
     for ours, theirs in given.items():
         names.pop(ours, None)
         if theirs in there:

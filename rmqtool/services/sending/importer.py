@@ -10,7 +10,7 @@ from formats.config.files import Topics
 from formats.topics import HALF
 from rmqtool.contract import message_fields
 from rmqtool.rules.releases import V4_9, Release
-from rmqtool.services.opened.engine import Store
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message

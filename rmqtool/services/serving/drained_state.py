@@ -19,10 +19,10 @@ from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import GROUPS, TOPICS, BrokerState, T
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.following import stamp_of
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
+from rmqtool.services.open_store.following import stamp_of
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.ownership import find_closed
 from rmqtool.store.disk.segments import read_small
@@ -32,7 +32,7 @@ _V = TypeVar("_V")
 
 
 class DrainedState(BrokerState):
-    """As :class:`BrokerState`, of a store that is only read. Config files that cannot be read are told and left out.
+    """As :class:`BrokerState`, of a store that is only read; unreadable config files are reported and left out.
 
     Args:
         offsets_path: where offsets are kept; those in it count for more than those of the store.
@@ -63,7 +63,7 @@ class DrainedState(BrokerState):
         return self._own_path, offsets | self._kept
 
     def _prove(self, reading: Reading, row: Wanted) -> None:
-        """That an offset is one of this store, as far as that can be told."""
+        """That an offset is one of this store, as far as that is known."""
         topic, group, queue_id = row.key
         found = _fingerprint(reading, topic, queue_id, row.offset - 1)
         if found == row.last:
@@ -117,12 +117,12 @@ class FollowedState(DrainedState):
         changed = {name for name in self._stamps if self._changed_since(name)}
         known_topics, known_groups = self._read
         if TOPICS in changed and (topics := self._again(TOPICS, Topics)) is not None:
-            merged: dict[str, TopicConfig] = _merged(self.topics, known_topics, topics.topics)
+            merged: dict[str, TopicConfig] = _merge(self.topics, known_topics, topics.topics)
             self._read = set(topics.topics), self._read[1]
             self._topics = replace(topics, topics=merged)
         if GROUPS in changed and (groups := self._again(GROUPS, SubscriptionGroups)) is not None:
             self._read = self._read[0], set(groups.groups)
-            self._groups = replace(groups, groups=_merged(self.groups, known_groups, groups.groups))
+            self._groups = replace(groups, groups=_merge(self.groups, known_groups, groups.groups))
         if changed.intersection(FILES):
             for key, offset in known_offsets(self.layout, lambda _text: None).items():
                 if key not in self._kept and key not in self._changed:
@@ -151,5 +151,5 @@ def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> in
     return fingerprint(record) if isinstance(record, Record) else None
 
 
-def _merged(ours: Mapping[str, _V], read: set[str], found: Mapping[str, _V]) -> dict[str, _V]:
+def _merge(ours: Mapping[str, _V], read: set[str], found: Mapping[str, _V]) -> dict[str, _V]:
     return {**{name: each for name, each in ours.items() if name not in read}, **found}

@@ -13,14 +13,14 @@ from typing import Any
 
 from formats.variants import timer
 from rmqtool.progress import stage
+from rmqtool.services.delays.delivery import Delivered, Delivery
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.opened.broker_state import BrokerState, setting
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.waiting.delivery import Delivered, Delivery
-from rmqtool.services.waiting.timing import LEVEL, TimerService
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import Checked, Decide
+from rmqtool.services.open_store.broker_state import BrokerState, setting
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.timers.delivery import LEVEL, TimerService
+from rmqtool.services.transactions.rules import Checked, Decide
+from rmqtool.services.transactions.service import TransactionService
 
 _SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
 _AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again

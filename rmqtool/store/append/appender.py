@@ -12,7 +12,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
-from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gathered, is_named
+from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gather_batch, is_named
 from rmqtool.store.append.outgoing import Message, Ready, Rules
 from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
@@ -101,7 +101,7 @@ class Appender:
             Illegal: one of them is not taken, or they are not of one queue.
         """
         if any(message.topic in self.rules.batch_topics for message in messages):
-            result, count = self._put_inner(gathered(messages, self.rules))
+            result, count = self._put_inner(gather_batch(messages, self.rules))
             return [result._replace(queue_offset=result.queue_offset + number) for number in range(count)]
         ready = [self.rules.ready(message, batch=True) for message in messages]
         if len({(one.topic, one.queue_id) for one in ready}) > 1:
@@ -161,7 +161,7 @@ class Appender:
         return result, ready.inner_messages
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages one after the other, each by itself; what is not taken is told in its result."""
+        """Append messages one after the other, each by itself; a refusal is in its result."""
         if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages
 
@@ -229,7 +229,7 @@ class Appender:
             reconsume_times=ready.reconsume_times,
             prepared_transaction_offset=ready.prepared_transaction_offset,
             version=ready.version,
-            max_message_size=self.rules.max_message_size,
+            max_message_size=len(ready.body),
         )
         packed = pack(record)
         _read_back(packed)

@@ -15,7 +15,7 @@ from formats.primitives import BORN_V6, INNER_BATCH, STORE_V6
 from formats.variants import timer
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.scan import spaced
+from rmqtool.kernels.scan import space_rows
 from rmqtool.kernels.tables.messages import MessageColumns
 from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import objection
@@ -155,7 +155,7 @@ class BatchWriter:
         self._rows = 0
 
     def _make_table(self, rows: int) -> None:
-        self._table = np.zeros((len(MessageColumns._fields), spaced(rows)), np.int64)
+        self._table = np.zeros((len(MessageColumns._fields), space_rows(rows)), np.int64)
         self._reader = BatchReader(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 
@@ -247,7 +247,7 @@ def _times(values: tuple[int | None, ...], now: int, count: int) -> Column:
     return _column((now if value is None else value for value in values), count)
 
 
-def _numbered(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -> Column:
+def _number(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -> Column:
     return _column(map(numbers.__getitem__, values), count)
 
 
@@ -301,9 +301,9 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
         (ids, flags, sys_flags, times, prepared),
         (_times(born, now, count), _times(stored, now, count)),
         (
-            _numbered(names, topics, count),
-            _numbered(born_hosts, hosts, count),
-            _numbered(store_hosts, hosts, count),
+            _number(names, topics, count),
+            _number(born_hosts, hosts, count),
+            _number(store_hosts, hosts, count),
         ),
         (body, _column(map(len, bodies), count)),
         (packed, _column(map(len, properties), count)),
@@ -331,9 +331,9 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
         return None
     body = b"".join(bodies)
     places = (
-        _numbered(names, topics, count),
-        _numbered(born_hosts, host_names, count),
-        _numbered(tuple(host or rules.store_host for host in store_hosts), host_names, count),
+        _number(names, topics, count),
+        _number(born_hosts, host_names, count),
+        _number(tuple(host or rules.store_host for host in store_hosts), host_names, count),
     )
     if SCHEDULE in topics or timer.TOPIC in topics:
         return None

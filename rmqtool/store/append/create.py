@@ -7,7 +7,7 @@ from formats.checkpoint import Checkpoint
 from rmqtool.errors import Refused
 from rmqtool.rules.releases import V4_9, Release
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.files import listed
+from rmqtool.store.disk.files import list_folder
 from rmqtool.store.disk.new_files import make_file, make_root
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -27,7 +27,7 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -
     root = checked_path(root)
     conf = conf or BrokerConf()
     try:
-        if os.path.lexists(root) and listed(root):
+        if os.path.lexists(root) and list_folder(root):
             raise Refused(f"{root}: is not empty: give another directory")
         if not os.path.isdir(root):
             make_root(root)
@@ -36,8 +36,8 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
-            # settings may name the log of a store that somebody else writes
-            if os.path.isdir(folder) and listed(folder):
+            # settings may name the log of a store that another process writes
+            if os.path.isdir(folder) and list_folder(folder):
                 raise Refused(f"{folder}: is not empty: give another directory")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
             make_file(layout.path(path), data)

@@ -51,8 +51,8 @@ class LiveQueues:
             UnreadableStore: it does not end where it did.
         """
         queue = self._batches(topic, queue_id) if topic in self._batch_topics else self._plain(topic, queue_id)
-        # A fresh look, though a recovery has seen this queue: hours may lie between, and whoever does not respect the
-        # lock may have written. Entries must not be put behind an end that is none any more.
+        # A fresh look, though a recovery has seen this queue: hours may lie between, and a process that does not
+        # respect the lock may have written. Entries must not be put behind an end that is none any more.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")
@@ -144,7 +144,7 @@ class LiveDispatch:
         self._running = self._thread().submit(self._dispatch_to, end)
 
     def begin_to_take(self, end: int) -> "Future[Taken]":
-        """As :meth:`begin`; what is not durable then, for whoever syncs it: all of it lies before ``end``."""
+        """As :meth:`begin`; what is not durable then, for the caller to sync: all of it lies before ``end``."""
         taken: Future[Taken] = Future()
 
         def work() -> int:
@@ -181,8 +181,9 @@ class LiveDispatch:
             raise
 
     def _let_go_of_queues(self) -> None:
-        """Forget how far queues were thought to be, and open them anew: the same messages are dispatched once more, and
-        those that got their entries are passed over."""
+        """Forget how far queues were thought to be, and open them again: the same messages are dispatched once more,
+        and those that got their entries are skipped.
+        """
         for key, queue in self._dispatcher.queues.items():
             self._ends[key] = queue.written_offset
         self._dispatcher = self._new_dispatcher()

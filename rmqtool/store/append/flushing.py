@@ -19,7 +19,7 @@ class Unsynced:
     """What was written up to a moment, and is not durable yet.
 
     Attributes:
-        log: files of the commit log, oldest first; they are closed by whoever syncs them.
+        log: files of the commit log, oldest first; they are closed by the thread that syncs them.
         taken: queues and index, once the dispatch up to there has ended.
         told: writes the checkpoint which says that all of this is durable; takes the end time of the last full index
             file.

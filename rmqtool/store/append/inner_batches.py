@@ -40,7 +40,7 @@ def check_items(batch: Message) -> None:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch has the numbers of an inner batch")
 
 
-def gathered(messages: Sequence[Message], rules: Rules) -> Message:
+def gather_batch(messages: Sequence[Message], rules: Rules) -> Message:
     """Messages of one queue as an inner batch, each with its own flag, body and properties.
 
     Raises:

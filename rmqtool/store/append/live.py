@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self, TypeVar
 
-from formats.message.build import BLANK_SIZE
+from formats.message.build import BLANK_SIZE, MAX_MESSAGE_SIZE
 from rmqtool.errors import NoRoom, RanOut, Refused, RmqError, UnreadableStore
 from rmqtool.rules.releases import Release
 from rmqtool.store.append.answers import Illegal, PutResult
@@ -36,7 +36,7 @@ from rmqtool.store.recovery.beside_tier import ranges_of
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.store.roles.table import heed, unsaid
+from rmqtool.store.roles.table import heed, warn_of_unsaid_role
 from rmqtool.store.tier.guard import refuse, tier_dangers
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class LiveStore:
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
         refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
-        word = unsaid(self.layout)
+        word = warn_of_unsaid_role(self.layout)
         if word is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
             self.warnings.append(word)  # an empty store is nobody's replica
         return examined
@@ -149,6 +149,7 @@ class LiveStore:
             release=self.release,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
+            max_message_size=conf.number("maxMessageSize", MAX_MESSAGE_SIZE),
             timer=TimerRules.of(conf, self.clock) if self.release.has_timer else None,
             light_queues=inputs.light_queues,
             batch_topics=self.batch_topics if self.release.has_attributes else set(),
@@ -230,7 +231,7 @@ class LiveStore:
                         self._lock.check()
                         remove_durably(self.layout.path("abort"))
             except Disturbed as err:
-                raise self.disturbed(err) from err
+                raise self.stop_disturbed(err) from err
             finally:
                 self._reput.stop()
                 self._flushing.stop()
@@ -240,10 +241,10 @@ class LiveStore:
                     self._lock.wait()
                 self._lock.__exit__()
 
-    def disturbed(self, err: Disturbed) -> Disturbed:
+    def stop_disturbed(self, err: Disturbed) -> Disturbed:
         """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it.
 
-        Whoever asks later hears the same: who is told first may be a client, and the one at the terminal last.
+        Later callers get the same error: the first may be a client, and the last the person at the terminal.
         """
         if self._told is not None:
             return self._told
@@ -271,7 +272,7 @@ class LiveStore:
         Raises:
             NoRoom: the disk is full; nothing was appended, and it may be tried again.
         """
-        return self._appended(lambda: [self.appender.put(message)], spare=spare)[0]
+        return self._append(lambda: [self.appender.put(message)], spare=spare)[0]
 
     def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch, all or none.
@@ -279,7 +280,7 @@ class LiveStore:
         Raises:
             Illegal: one of them is not taken.
         """
-        return self._appended(lambda: self.appender.put_batch(messages))
+        return self._append(lambda: self.appender.put_batch(messages))
 
     def append_encoded(self, batch: Message) -> EncodedResult:
         """Append a batch whose body holds its messages as clients send them, all or none; the fastest way.
@@ -287,13 +288,13 @@ class LiveStore:
         Raises:
             Illegal: it is not taken.
         """
-        return self._appended(lambda: self.appender.put_encoded(batch))
+        return self._append(lambda: self.appender.put_encoded(batch))
 
     def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of any queues, each by itself, in order; much faster than one by one."""
-        return self._appended(lambda: self.appender.put_many(messages))
+        return self._append(lambda: self.appender.put_many(messages))
 
-    def _appended(self, put: Callable[[], T], *, spare: bool = False) -> T:
+    def _append(self, put: Callable[[], T], *, spare: bool = False) -> T:
         if self._broken or not self._lock.held:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
@@ -313,7 +314,7 @@ class LiveStore:
             if self.sync_flush:
                 self.appender.writer.sync()
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom) and self.end == before:
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -351,7 +352,7 @@ class LiveStore:
             try:
                 self._lock.check()
             except Disturbed as found:
-                raise self.disturbed(found) from error
+                raise self.stop_disturbed(found) from error
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
         self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
         if isinstance(error, OSError) and error.filename is None:
@@ -362,14 +363,14 @@ class LiveStore:
     def dispatch(self) -> int:
         """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
         try:
-            count = self._wait() + self._dispatched()
+            count = self._wait() + self._dispatch()
         except BaseException as err:
             self._fail(err)
             raise
         self._short = None
         return count
 
-    def _dispatched(self) -> int:
+    def _dispatch(self) -> int:
         try:
             return self._reput.dispatch(self.end)
         except BaseException as err:
@@ -425,7 +426,7 @@ class LiveStore:
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -442,8 +443,8 @@ class LiveStore:
         nothing was stored since.
 
         What went wrong in one is raised by the next call, or by :meth:`flush` or :meth:`close`, and ends all writing.
-        With ``sync_flush`` it is done at once: an error of the medium is told once, and no message may be acknowledged
-        between its being told to that thread and to this one.
+        With ``sync_flush`` it is done at once: the kernel reports an error of the medium once, and no message may be
+        acknowledged between its report to that thread and to this one.
 
         Raises:
             Refused: as :meth:`flush`.
@@ -462,7 +463,7 @@ class LiveStore:
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
         except Disturbed as err:
-            raise self.disturbed(err) from err
+            raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
                 raise RanOut(_words(err, self.layout.root)) from err
@@ -496,7 +497,7 @@ class LiveStore:
             if last and not self._broken:  # else a broker may have begun to load the store
                 self._checkpoint.write(last, full)
 
-        return Unsynced(self.appender.writer.unsynced(), self._reput.begin_to_take(self.end), told)
+        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), told)
 
 
 def _words(error: BaseException, root: str) -> str:

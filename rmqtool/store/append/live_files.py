@@ -23,7 +23,7 @@ from rmqtool.store.disk.durable import is_lacking, sync, sync_names
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
-from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
@@ -68,7 +68,7 @@ class Touched:
         self.folders.clear()
 
     def take(self) -> tuple[list[str], set[str]]:
-        """(files, folders), which are whoever's who takes them to make durable."""
+        """(files, folders), which belong to the caller, who makes them durable."""
         taken = sorted(self.files), self.folders
         self.files, self.folders = set(), set()
         return taken
@@ -95,7 +95,7 @@ class CheckpointFile:
 
         Args:
             last_store_timestamp: of the message, ms.
-            index_timestamp: end time of that file, ms; an earlier one than is told already changes nothing.
+            index_timestamp: end time of that file, ms; an earlier one than before changes nothing.
         """
         point = self._point._replace(
             physic_msg_timestamp=last_store_timestamp,
@@ -193,7 +193,7 @@ class LiveQueue(QueueBuilder):
     def put(self, puts: QueuePuts) -> None:
         if self.extension is not None:
             codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
-            puts = puts.coded(codes)
+            puts = puts.with_codes(codes)
         super().put(puts)
 
 
@@ -277,7 +277,7 @@ class LiveIndex(IndexBuilder):
         file.until = self._until
         return file
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         if len(batch):
             self._until = int(batch.store_timestamp.max())
             last = self._writable()
@@ -299,7 +299,7 @@ class LiveIndex(IndexBuilder):
 
     def sync(self) -> int:
         """Make all of it durable; returns the end time of the last full file, 0 without one."""
-        for file in self._changed():
+        for file in self._take_changed():
             if file.map is not None:
                 file.map.flush()
             if file.path is not None:
@@ -308,8 +308,8 @@ class LiveIndex(IndexBuilder):
         return self.full_until
 
     def take(self) -> list[str]:
-        """Paths of what :meth:`sync` would make durable, for whoever does it."""
-        paths = [file.path for file in self._changed() if file.path is not None]
+        """Paths of what :meth:`sync` would make durable, for a caller that does it."""
+        paths = [file.path for file in self._take_changed() if file.path is not None]
         self._synced = len(self.files) - 1
         return paths
 
@@ -318,7 +318,7 @@ class LiveIndex(IndexBuilder):
         """End time of the last full file, 0 without one."""
         return max((file.end_timestamp for file in self.files if file.full), default=0)
 
-    def _changed(self) -> list[IndexFile]:
+    def _take_changed(self) -> list[IndexFile]:
         changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
         for file in changed:
             file.write_header()

@@ -151,6 +151,7 @@ class Rules:
         levels: number of delay levels.
         room: largest record that a commit-log file has room for, beside the blank that ends it.
         timer: what the timer of 5.x takes; None for an engine without one.
+        max_message_size: bytes of the body of a message that is new (``maxMessageSize``).
         light_queues: whether further queues are dispatched to (``enableMultiDispatch``, ``enableLmq``).
         batch_topics: whose queues are batch queues; these alone take inner batches.
         store_host: of messages that name none.
@@ -197,7 +198,7 @@ class Rules:
         stored_topic = topic.encode()
         if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
             raise _illegal(reason)
-        if len(message.body) > self.max_message_size:
+        if len(message.body) > self.max_message_size and not message.was_stored:
             raise _illegal(f"body of {len(message.body)} bytes, the broker takes {self.max_message_size}")
         born, store = host_of(message.born_host), host_of(message.store_host or self.store_host)
         sys_flag = message.sys_flag & ~(BORN_V6 | STORE_V6)

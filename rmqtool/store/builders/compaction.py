@@ -1,4 +1,4 @@
-"""Make the logs of compacted topics of 5.x anew from every intact message that they or the commit log have.
+"""Rebuild the logs of compacted topics of 5.x from every intact message that they or the commit log have.
 
 A queue in order is left as it is. In the others each key keeps its newest message, and all messages stay that no
 compaction has looked at: the next one does what is left. Where both logs have a queue offset the commit log is right.
@@ -83,7 +83,7 @@ class CompactionBuilder:
 
     Attributes:
         messages: that were looked at.
-        queues: that were made anew.
+        queues: that were rebuilt.
         units: of these queues.
         warnings: what the person should know.
 
@@ -106,11 +106,11 @@ class CompactionBuilder:
         self.messages = self.queues = self.units = 0
         self.warnings: list[str] = []
         self._lost_positions = self._told = False
-        self._topics = self._compacted()
+        self._topics = self._compacted_topics()
         self._positions = self._known_positions()
         self._offsets = dict(self._positions.offsets)
 
-    def _compacted(self) -> set[str]:
+    def _compacted_topics(self) -> set[str]:
         for bak in (False, True):
             try:
                 found = read_config(self.layout, "topics.json", bak=bak)
@@ -120,13 +120,13 @@ class CompactionBuilder:
                 return topics_with(found.topics, *COMPACTED)
         raise Refused(f"{self.layout.root}: no topics.json says which topics are compacted: see rebuild config")
 
-    def _known_positions(self) -> compaction.Positions:
+    def _known_positions(self) -> compaction.CompactionPositions:
         try:
-            return positions_of(self.layout) or compaction.Positions()
+            return positions_of(self.layout) or compaction.CompactionPositions()
         except CorruptFile as err:
             self.warnings.append(f"{err}: the next compaction looks at all messages again")
             self._lost_positions = True
-            return compaction.Positions()
+            return compaction.CompactionPositions()
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""
@@ -149,10 +149,10 @@ class CompactionBuilder:
     def _queue(self, queue: CompactionQueue, change: Change, words: list[str]) -> None:
         name = compaction.position_key(queue.topic, queue.queue_id)
         position = self._offsets.get(name, -1)
-        wanted, end = self._wanted(queue, position)
+        wanted, end = self._find_wanted(queue, position)
         if end is not None and position >= end:
             self._offsets.pop(name)  # messages that are to come would never be looked at
-            wanted, end = self._wanted(queue, -1)
+            wanted, end = self._find_wanted(queue, -1)
         if self._in_order(queue, wanted, end):
             return
         if not (queue.told_sizes or self._told):
@@ -179,7 +179,7 @@ class CompactionBuilder:
         words += [f"put {os.path.relpath(path, self.layout.root)}" for path in writer.paths]
         self.queues, self.units = self.queues + 1, self.units + writer.units
 
-    def _wanted(self, queue: CompactionQueue, position: int) -> tuple[dict[int, _Message], int | None]:
+    def _find_wanted(self, queue: CompactionQueue, position: int) -> tuple[dict[int, _Message], int | None]:
         """(queue offset to message, queue offset at which the topic's queue ends; None where it is not known)."""
         found: dict[int, _Message] = {}
         for file in queue.log:
@@ -306,7 +306,7 @@ class _Writer:
         record = compaction.read_record(data, 0, len(data), crc=False)
         assert isinstance(record, Record)  # it was read there
         tag = parse(record.properties).get(TAGS)
-        self._log += compaction.moved(data, position)
+        self._log += compaction.move_record(data, position)
         self._units += build([compaction.entry_for(record, position, java_hash(tag) if tag else 0)])
         self.units += 1
         return True

@@ -1,4 +1,4 @@
-"""Make wheel, timer log and checkpoint of the timer of 5.x anew from the messages of its topic.
+"""Rebuild wheel, timer log and checkpoint of the timer of 5.x from the messages of its topic.
 
 The log of messages tells everything but two things: how far the wheel had turned, and how far the queue was taken.
 These ``config/timercheck`` says. Without it, nothing proves which messages were delivered: the timer's files are
@@ -25,7 +25,8 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import open_queue
-from rmqtool.store.queues.rocks import RocksQueue, built_up_to, open_rocks_queue, queue_database
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database
+from rmqtool.store.queues.rocks_open import open_rocks_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, records_at
 
@@ -114,6 +115,9 @@ class TimerBuilder:
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
 
+    def _slot_of(self, wait: _Wait | None) -> int | None:
+        return self._slot(wait.out) if wait is not None else None
+
     def _waiting(self) -> Iterator[_Wait]:
         """Messages that wait, in the order of the queue; of one that was moved on only the last.
 
@@ -135,7 +139,12 @@ class TimerBuilder:
                     # a mark may have the key of what it recalls
                     key: object = (message.key or message.physical_offset, message.mark)
                     found.pop(key, None)
-                    found[key] = wait
+                    # a mark of 5.4 or later names the unique key alone, and no older broker heeds it
+                    recalled = (message.mark, None)
+                    if message.mark is not None and self._slot_of(found.get(recalled)) == self._slot(wait.out):
+                        del found[recalled]
+                    else:
+                        found[key] = wait
         if skipped:
             self.warnings.append(
                 f"{skipped} timer messages without a usable deliver time, topic or queue are left out: a broker would "

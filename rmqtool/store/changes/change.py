@@ -36,6 +36,7 @@ from rmqtool.store.disk import files
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
 from rmqtool.store.disk.ownership import make_folders_as
+from rmqtool.words import command_line
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
@@ -160,7 +161,7 @@ class Change:
             Refused: a file is not as it was when this change was planned; nothing was changed.
             Interrupted: a signal came while it was applied.
         """
-        check_alone(self.root)  # says who came; what has changed by that is told by the next line
+        check_alone(self.root)  # says who came; the next line says what that has changed
         self._fix()
         folders = files.folders_from(self.inside("after"))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
@@ -190,7 +191,9 @@ class Change:
 
     def _fix(self) -> None:
         """Write down what each action finds, and save what no later moment could save."""
-        if self._snapshot is not None and (changed := self._snapshot.changed(action.path for action in self.actions)):
+        if self._snapshot is not None and (
+            changed := self._snapshot.find_changed(action.path for action in self.actions)
+        ):
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise Refused(
                 f"{changed[0]}{more}: has changed while this was planned, as by a broker that starts: nothing was "
@@ -266,9 +269,9 @@ class Change:
                 done = len(self.actions) - left
                 raise self.signals.error(
                     f"{done} of {len(self.actions)} changes are done and durable, {left} are left: the same command "
-                    f"goes on with them, and rmqtool undo {store} puts all back"
+                    f"goes on with them, and {command_line('undo', store)} puts all back"
                 )
-            raise self.signals.error(f"all was done before it stopped: rmqtool undo {store} puts it back")
+            raise self.signals.error(f"all was done before it stopped: {command_line('undo', store)} puts it back")
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -276,7 +279,7 @@ class Change:
 
         Raises:
             UnreadableStore: instead of an OSError.
-            Refused: somebody else changes the store meanwhile.
+            Refused: another process changes the store meanwhile.
             Disturbed: as it was, and that something is left.
         """
         try:
@@ -289,7 +292,7 @@ class Change:
         except Differs as err:
             raise Refused(
                 f"{err} during this run, which stopped there: half done; everything replaced is kept in "
-                f"{self.path} (see rmqtool undo {self.places.root} --dry-run)"
+                f"{self.path} (see {command_line('undo', self.places.root, '--dry-run')})"
             ) from err
 
     def _apply(self, changing: Stage) -> int:

@@ -116,11 +116,11 @@ def build(manifest: Manifest, places: Places) -> str:
             "behind": log.behind,
             "before": log.before,
         }
-    actions = ",\n  ".join(json.dumps(_written(action, places)) for action in manifest.actions)
+    actions = ",\n  ".join(json.dumps(_to_dict(action, places)) for action in manifest.actions)
     return f'{json.dumps(head)[:-1]}, "actions": [\n  {actions}\n]}}\n'
 
 
-def _written(action: Action, places: Places) -> dict[str, Any]:
+def _to_dict(action: Action, places: Places) -> dict[str, Any]:
     made: dict[str, Any] = {"do": action.do, "path": places.name_of(action.path)}
     if action.do == "zero":
         made |= {"start": action.start, "stop": action.stop, "digest": action.digest, "mtime_ns": action.mtime_ns}
@@ -243,7 +243,7 @@ def _action(value: Any, head: Head, places: Places) -> Action:
         raise ValueError("do: no action")
     _only(value, _FIELDS[do])
     name = _legacy_name(value["path"], head, places) if head.format == 1 else value["path"]
-    path = _named("path", lambda: places.path_of(name, follow=do == "zero"))
+    path = _name_errors("path", lambda: places.path_of(name, follow=do == "zero"))
     made = Action(do, path, known=head.format != 1)
     if "kept" in value:
         made.kept = _inside(value, "kept", "before")
@@ -264,7 +264,7 @@ def _action(value: Any, head: Head, places: Places) -> Action:
             if path in places.named and isinstance(folder, dict):
                 folder = _of(folder, "named", str)  # above a file that was named
             else:
-                folder = _named("made", lambda folder=folder: places.path_of(folder, above=True))  # type: ignore[misc]
+                folder = _name_errors("made", lambda folder=folder: places.path_of(folder, above=True))  # type: ignore[misc]
             if not path.startswith(folder + "/"):
                 raise ValueError("made: not above the file")
             made.made.append(folder)
@@ -306,7 +306,7 @@ def _log(value: Any, places: Places) -> LogEnd:
 
 def _inside(value: dict[str, Any], name: str, folder: str) -> str:
     """A path in the run's own folder."""
-    path = _named(name, lambda: checked_relative(value[name]))
+    path = _name_errors(name, lambda: checked_relative(value[name]))
     if not path.startswith(folder + "/"):
         raise ValueError(f"{name}: not in {folder}/")
     return path
@@ -324,7 +324,7 @@ def _print(name: str, value: Any) -> Print | None:
     return Print(_number(value, "size"), _time(value), *texts)
 
 
-def _named(name: str, make: Callable[[], str]) -> str:
+def _name_errors(name: str, make: Callable[[], str]) -> str:
     try:
         return make()
     except ValueError as err:

@@ -1,4 +1,4 @@
-"""The run of a store that is half done: found, told, finished, or given up."""
+"""The run of a store that is half done: found, described, finished, or given up."""
 
 import os
 from dataclasses import dataclass, field
@@ -7,10 +7,11 @@ from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import MARKER, Places
-from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
+from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.survey import How
 from rmqtool.store.disk.files import rename
+from rmqtool.words import command_line
 
 _TOLD = 5  # files that an error names
 UNDOING = "undoing"
@@ -44,7 +45,7 @@ class PendingRun:
         if self.problem is not None:
             return self.problem
         what = "an undo" if self.undoing else "a change"
-        more = f", and cannot be finished: {shortened(self.differences)}" if self.differences else ""
+        more = f", and cannot be finished: {shorten(self.differences)}" if self.differences else ""
         return f"{what} was interrupted{more}"
 
     def action(self) -> str:
@@ -56,7 +57,7 @@ class PendingRun:
     def warnings(self, root: str) -> list[str]:
         """What a plan warns of."""
         if self.to_finish:
-            return [f"an undo was interrupted: finish it with rmqtool undo {root}"] if self.undoing else []
+            return [f"an undo was interrupted: finish it with {command_line('undo', root)}"] if self.undoing else []
         first = [self.problem] if self.problem is not None else []
         return [*first, *(f"cannot be finished: {words}" for words in self.differences), way_on(root)]
 
@@ -64,8 +65,8 @@ class PendingRun:
 def way_on(root: str) -> str:
     """What to do about a run that cannot be finished."""
     return (
-        f"rmqtool undo {root} --forget gives the interrupted run up: the store stays as it is, and the backup too; "
-        "recover then plans anew"
+        f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
+        "backup too; recover then makes a new plan"
     )
 
 
@@ -78,7 +79,7 @@ def find(places: Places, home: str | None = None) -> Run | None:
     """
     known = runs(places, home)
     if (marker := read_marker(places)) is not None:
-        run = marked(marker, places, home, known)
+        run = find_marked(marker, places, home, known)
         if run.state in ("committed", UNDOING):
             return run
         # the marker goes before a manifest says that it is through, so this was another copy of the store; a run that
@@ -150,7 +151,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         unmark(places)
         return None
     if run.state == UNDOING:
-        raise Refused(f"{run.path}: an undo was interrupted here: finish it with rmqtool undo {places.root}")
+        raise Refused(f"{run.path}: an undo was interrupted here: finish it with {command_line('undo', places.root)}")
     try:
         change = open_run(places, run, signals)
     except CorruptFile as err:
@@ -160,7 +161,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     if differences := _hindrances(change, undoing=False):
         raise Refused(
             f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
-            f"{shortened(differences)}. Nothing was changed. {way_on(places.root)}"
+            f"{shorten(differences)}. Nothing was changed. {way_on(places.root)}"
         )
     if signals is not None:
         signals.defer()
@@ -171,7 +172,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
     """File by file, what keeps a run from being gone on with."""
     survey = change.survey()
-    tears = [] if undoing else [f"{change.places.shown(path)}: {words}" for path, words in survey.torn_by()]
+    tears = [] if undoing else [f"{change.places.show(path)}: {words}" for path, words in survey.torn_by()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 
@@ -185,7 +186,7 @@ def refuse_pending(places: Places) -> None:
         words = "; ".join([one.problem] if one.problem else one.differences[:_TOLD])
         raise Refused(
             f"{places.root}: a change of it was interrupted{f' ({one.folder})' if one.folder else ''}"
-            f"{': ' + words if words else ''}: see rmqtool recover {places.root} --dry-run"
+            f"{': ' + words if words else ''}: see {command_line('recover', places.root, '--dry-run')}"
         )
 
 
@@ -230,7 +231,7 @@ def _set_aside(places: Places, path: str) -> str:
     return target
 
 
-def shortened(differences: list[str]) -> str:
+def shorten(differences: list[str]) -> str:
     """Some of them in a line."""
     more = len(differences) - _TOLD
     return "; ".join(differences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")

@@ -1,6 +1,6 @@
 """How a manifest names files: below the store, below another commit-log path of it, or given by the user each time.
 
-A manifest lies in a directory that somebody else may have written, so no name in it is believed: what does not lie
+A manifest lies in a directory that others may have written, so no name in it is believed: what does not lie
 where a change of this store could have put it is refused before anything is touched.
 """
 
@@ -125,7 +125,7 @@ class Places:
             ):
                 raise ValueError("a symbolic link leads out of the store")
 
-    def shown(self, path: str) -> str:
+    def show(self, path: str) -> str:
         """A file for people."""
         return _below(path, self.root) or path
 

@@ -88,7 +88,7 @@ def runs(places: Places, home: str | None = None) -> list[Run]:
             try:
                 head = manifests.read_head(entry.path)
             except RmqError as err:
-                # whose it is cannot be told by it; in a place that others use too it may be theirs
+                # it does not say whose it is; in a place that others use too it may be theirs
                 if beside or _owner(entry.path, places):
                     found.append(Run(entry.path, None, err))
                 continue
@@ -146,7 +146,7 @@ def sweep(places: Places, home: str | None = None) -> None:
             if any(name.startswith("manifest.json") and name != "manifest.json.tmp" for name in names):
                 continue
             if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:
-                continue  # somebody else's
+                continue  # of another store
             if _owner(entry.path, places) or (beside and IDENTITY not in names):
                 remove_tree(entry.path)
 
@@ -189,7 +189,7 @@ def read_marker(places: Places) -> Marker | None:
         raise CorruptFile(path, None, f"not a marker of rmqtool: {err}") from err
 
 
-def marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -> Run:
+def find_marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -> Run:
     """The run that a store names.
 
     Raises:

@@ -42,7 +42,7 @@ class Signals:
                     continue
                 ours = before in (signal.SIG_DFL, signal.default_int_handler)
                 self._before[number] = before
-                signal.signal(number, self._taken if ours else self._theirs)
+                signal.signal(number, self._take if ours else self._theirs)
             self._told, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
@@ -57,7 +57,7 @@ class Signals:
             handler: Callable[[int, FrameType | None], Any] = self._before[number]
             handler(number, None)
 
-    def _taken(self, number: int, _frame: FrameType | None) -> None:
+    def _take(self, number: int, _frame: FrameType | None) -> None:
         first, self.asked = self.asked is None, self.asked or number
         if first and not self._deferring:
             self._deferring = True  # what is tidied up now must not be disturbed
@@ -78,7 +78,7 @@ class Signals:
         """From here on signals are only noted. One that came before stops here.
 
         Raises:
-            Stop: it did, and somebody swallowed that.
+            Stop: it did, and that was swallowed.
         """
         if self.asked is not None:
             raise Stop

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from rmqtool.store.disk.files import listed
+from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
 
 _FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "config", "timerlog", "compaction")
@@ -29,7 +29,7 @@ class Snapshot:
 
     def _walk(self, folder: str, depth: int = 0) -> None:
         try:
-            for entry in listed(folder):
+            for entry in list_folder(folder):
                 if entry.is_dir() and depth < 4:
                     self._walk(entry.path, depth + 1)
                 else:
@@ -42,12 +42,12 @@ class Snapshot:
         if (now := _now(path)) is not None:
             self._seen[path] = now
 
-    def changed(self, paths: Iterable[str]) -> list[str]:
+    def find_changed(self, paths: Iterable[str]) -> list[str]:
         """Of some paths, and of the log, those that are not as they were."""
         log = []
         for folder in self._logs:
             try:
-                log += [entry.path for entry in listed(folder) if not entry.is_dir()]
+                log += [entry.path for entry in list_folder(folder) if not entry.is_dir()]
             except OSError:
                 continue
         log += [path for path in self._seen if os.path.dirname(path) in self._logs]

@@ -23,7 +23,7 @@ def room_for(folder: str, places: Places, kept: str) -> Folders:
 def save_range(folder: str, action: Action) -> None:
     """Keep the bytes that become zero."""
     with open_file(action.path) as file, make_file(own_path(folder, action.kept or ""), 0o600) as out:
-        for at, data in file.written(action.start, action.stop):
+        for at, data in file.written_parts(action.start, action.stop):
             if data.strip(b"\0"):
                 out.write(at - action.start, data)
         out.cut(action.stop - action.start)
@@ -101,7 +101,7 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
     path = action.path
     accessed = os.stat(path).st_atime_ns
     with open_file(own_path(folder, action.kept or ""), link=False) as kept, open_to_change(path) as file:
-        for at, data in file.written(action.start, action.stop):
+        for at, data in file.written_parts(action.start, action.stop):
             if not data.strip(b"\0"):
                 continue
             old = kept.read(at - action.start, len(data))

@@ -59,7 +59,7 @@ class Survey:
                 self._differs(path, words)
 
     def _differs(self, path: str, words: str) -> None:
-        self.differences.append(f"{self._places.shown(path)}: {words}")
+        self.differences.append(f"{self._places.show(path)}: {words}")
         self.paths.append(path)
 
     def lacks(self, *, undoing: bool) -> list[str]:
@@ -121,9 +121,9 @@ class Survey:
         found: dict[int, tuple[str, int]] = {}
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
-            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.shown(action.path)):
+            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.show(action.path)):
                 where = action.path if how is How.BEFORE else self._inside(action.kept)
-                with suppress(OSError):  # told already
+                with suppress(OSError):  # reported already
                     found[base] = action.path, os.stat(where).st_size
         return found
 
@@ -202,7 +202,7 @@ class Survey:
             try:
                 kept = open_file(kept_path, link=False)
             except OSError as err:
-                if any(data.strip(b"\0") for _at, data in file.written(start, stop)):
+                if any(data.strip(b"\0") for _at, data in file.written_parts(start, stop)):
                     raise Differs("the range that becomes zero is not as it was, and not kept") from err
                 return self._against(file, None, start, stop)
             with kept:
@@ -211,7 +211,7 @@ class Survey:
     def _against(self, file: File, kept: File | None, start: int, stop: int) -> How:
         """Every byte of the range is the kept one, or zero already."""
         foreign, first, left = 0, -1, False
-        for at, data in file.written(start, stop):
+        for at, data in file.written_parts(start, stop):
             if not data.strip(b"\0"):
                 continue
             old = kept.read(at - start, len(data)) if kept is not None else b""
@@ -254,13 +254,13 @@ class Survey:
         try:
             file = open_file(path)
         except OSError:
-            return  # told already
+            return  # reported already
         with file:
             size = file.about().st_size
             if log.before is not None and digest_before(file, at) != log.before:
                 yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
             elif behind and digest_of(file, at, size) != log.behind:
-                count = sum(len(data) - data.count(0) for _at, data in file.written(at, size))
+                count = sum(len(data) - data.count(0) for _at, data in file.written_parts(at, size))
                 yield path, f"{counted(count, 'byte was', 'bytes were')} written since after the log's end at {at}"
 
 

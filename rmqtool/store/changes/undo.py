@@ -13,7 +13,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
-from rmqtool.store.changes.pending import find, forget, open_run, shortened, way_on
+from rmqtool.store.changes.pending import find, forget, open_run, shorten, way_on
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -88,7 +88,7 @@ def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
 
 def _differences(change: Change, survey: Survey) -> list[str]:
     """What speaks against it, for people."""
-    return survey.differences + [f"{change.places.shown(path)}: {words}" for path, words in survey.gaps()]
+    return survey.differences + [f"{change.places.show(path)}: {words}" for path, words in survey.gaps()]
 
 
 def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
@@ -123,11 +123,11 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     if differences and not force:
         way = f". {way_on(places.root)}" if head.state != "done" else ""
         raise Refused(
-            f"{shortened(differences)}: has changed since: nothing was changed; --force puts the old ones back "
+            f"{shorten(differences)}: has changed since: nothing was changed; --force puts the old ones back "
             f"all the same, and keeps what is there now{way}"
         )
     if lacks := survey.lacks(undoing=True):
-        raise Refused(f"{change.path}: {shortened(lacks)}: nothing was changed")
+        raise Refused(f"{change.path}: {shorten(lacks)}: nothing was changed")
     signals.defer()
     with change.held_off(), change.going_on(), stage("putting back", len(change.actions), "changes") as back:
         change.write_manifest("undoing")
@@ -196,7 +196,7 @@ def _save(change: Change, action: Action) -> None:
 
 def _copy_range(change: Change, action: Action, target: str) -> None:
     with open_file(action.path) as file, make_file(target) as out:
-        for at, data in file.written(action.start, action.stop):
+        for at, data in file.written_parts(action.start, action.stop):
             out.write(at - action.start, data)
         out.cut(action.stop - action.start)
         out.sync()

@@ -23,7 +23,7 @@ def changing(
     is given tells. Nothing is changed before :meth:`Change.commit`.
 
     Args:
-        layout: read it anew inside: what was finished may have changed it.
+        layout: read it again inside: finishing a run may have changed it.
         command: for the folder's name.
         backup: directory for what is replaced, instead of the one beside the store.
         named: files outside the store that the user has named, and that may be changed too.

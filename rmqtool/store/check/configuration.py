@@ -36,14 +36,14 @@ def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, 
         )
     if conf.options:
         for line in unread(conf, ctx.rules.release):
-            code, about = _told(line, conf, ctx.rules.release, asked=asked)
+            code, about = _code_of(line, conf, ctx.rules.release, asked=asked)
             # a name that stands for the right one goes with it
             if steps := mending.get(line.near or line.name):
                 about["steps"] = steps
             ctx.found.add(code, conf.path, **about)
 
 
-def _told(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
+def _code_of(line: Unread, conf: BrokerConf, release: Release, *, asked: bool) -> tuple[str, dict[str, Any]]:
     """Code of a line that a broker makes nothing of, and what is particular to it."""
     if line.text is not None:
         return "conf-value", {

@@ -3,7 +3,8 @@
 import os
 
 from formats import checkpoint
-from formats.config.rocksdb import TABLES, V2
+from formats.config.rocksdb import SINGLE, TABLES, V2
+from formats.variants.message_store import PLACE as MESSAGE_STORE
 from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.changes.pending import PendingRun, pending_runs
@@ -13,7 +14,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.tier_signs import tiered_folder
-from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
 from rmqtool.words import counted
 
@@ -45,7 +46,7 @@ _KNOWN = {
     "timercheck",
 }
 
-_TOLD_OTHERWISE = {"consumequeue", "kvStore", V2, *(table.place for table in TABLES.values())}
+_TOLD_OTHERWISE = {"consumequeue", "kvStore", MESSAGE_STORE, SINGLE, V2, *(table.place for table in TABLES.values())}
 
 
 def _code_of(run: PendingRun) -> str:
@@ -103,7 +104,7 @@ def unwritable(ctx: Context) -> str | None:
     except Refused as err:
         return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
     except RmqError:
-        pass  # what cannot be read is told where it is checked
+        pass  # what cannot be read is reported where it is checked
     return None
 
 
@@ -116,11 +117,11 @@ def queues_are_files(ctx: Context) -> bool:
     database = describe(names, "consumequeue") is not None
     for name in () if database else names:
         ctx.found.add("file-ignored", os.path.join("consumequeue", name))
-    return not database or bool(ctx.layout.queue_dirs())
+    return queue_database_place(ctx.layout) is None or bool(ctx.layout.queue_dirs())
 
 
 def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
-    """Whether there are messages at all, where queues or the checkpoint know of some; told before all else.
+    """Whether there are messages at all, where queues or the checkpoint know of some; reported before all else.
 
     Args:
         entries: of queues, that should lead to a message.

@@ -18,6 +18,7 @@ from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
 from rmqtool.store.check.queues.compaction import check_compaction
 from rmqtool.store.check.queues.extension import check_extension
+from rmqtool.store.check.queues.message_store import check_message_store
 from rmqtool.store.check.queues.pops import check_pops
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
@@ -40,7 +41,7 @@ def check_store(
 
     Args:
         release: whose rules a broker goes by; None for the release that seems to have written the store.
-        details: findings of one code, file and queue that are told one by one; the rest is counted.
+        details: findings of one code, file and queue that are listed one by one; the rest is counted.
         situation: is filled in, for who reads the findings as a whole.
 
     Raises:
@@ -79,7 +80,7 @@ def check_store(
         if with_index:
             index.take(stretch)
 
-    # what may be advised depends on the whole log, so that nothing is told before it was read
+    # what may be advised depends on the whole log, so nothing is reported before it was read
     for _ in LogCheck(ctx, take).run():
         pass
     if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
@@ -90,7 +91,7 @@ def check_store(
     if with_queues:
         found.situation.queues_damaged = queues.damaged
     check_tier_goes_on(ctx)
-    told = _tell_passed(ctx, set())
+    reported = _tell_passed(ctx, set())
     yield from found.drain()
     if with_queues:
         with stage("comparing queues with the log"):
@@ -103,19 +104,20 @@ def check_store(
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
     check_timer(ctx, queues=with_queues)
+    check_message_store(ctx)
     check_compaction(ctx)
     check_pops(ctx, queues=with_queues or rocks is not None)
     check_tiered(ctx)
     check_replication(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
-    _tell_passed(ctx, told)
+    _tell_passed(ctx, reported)
     yield from found.rest()
 
 
-def _tell_passed(ctx: Context, told: set[str]) -> set[str]:
-    """One finding for each part of the store that could not be read and was passed over; all that were told."""
+def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
+    """One finding for each part of the store that could not be read and was skipped; all that were reported."""
     passed = ctx.layout.passed or {}
-    for path in sorted(passed.keys() - told):
+    for path in sorted(passed.keys() - reported):
         ctx.found.add("file-unreadable", ctx.name(path), actual=passed[path])
     return set(passed)
 

@@ -33,12 +33,12 @@ def check_tiered(ctx: Context) -> None:
 
 
 def check_tier_goes_on(ctx: Context) -> None:
-    """Whether a broker's next start goes on with the tier; told before what else is wrong."""
+    """Whether a broker's next start goes on with the tier; reported before what else is wrong."""
     try:
         tier = ctx.tier
         dangers = tier.dangers(local_ranges(ctx.layout)) if tier is not None and not ctx.log_seen.absent else []
     except RmqError:
-        return  # queues that cannot be read are told where they are checked
+        return  # queues that cannot be read are reported where they are checked
     for danger in reversed(dangers):
         about = {"topic": danger.topic, "queueId": danger.queueId} if danger.topic is not None else {}
         ctx.found.add(f"tiered-{danger.kind}", METADATA, count=max(danger.messages, 1), actual=danger.words, **about)
@@ -51,7 +51,7 @@ def _metadata(ctx: Context) -> TieredMetadata | None:
             if isinstance(found := read_config(ctx.layout, METADATA, bak=bak), TieredMetadata):
                 return found
         except RmqError:
-            continue  # told with the other config files
+            continue  # reported with the other config files
     return None
 
 
@@ -94,10 +94,10 @@ class _Check:
 
     def _queue(self, path: str) -> None:
         """Every entry of a queue leads to its message."""
-        logs = Segments(self._sorted(path, COMMIT_LOG), [])
+        logs = Segments(self._sort(path, COMMIT_LOG), [])
         broker_and_topic, _slash, queue_id = path.rpartition("/")
         topic = broker_and_topic.partition("/")[2].encode("utf-8", "surrogateescape")
-        for file in self._sorted(path, CONSUME_QUEUE):
+        for file in self._sort(path, CONSUME_QUEUE):
             for at in range(0, file.size - CQ_ENTRY.size + 1, _AT_ONCE * CQ_ENTRY.size):
                 data = file.read(at, _AT_ONCE * CQ_ENTRY.size)
                 for start in range(0, len(data) - CQ_ENTRY.size + 1, CQ_ENTRY.size):
@@ -116,7 +116,7 @@ class _Check:
         for log in logs:
             log.release()
 
-    def _sorted(self, path: str, kind: int) -> list[Segment]:
+    def _sort(self, path: str, kind: int) -> list[Segment]:
         keys = sorted(key for key in self.files.segments if key[:2] == (path, kind))
         return [self.files.segments[key] for key in keys]
 

@@ -1,7 +1,7 @@
-"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3).
+"""The JSON files below ``config/``: read, distinguished, and checked (common.ConfigManager; store-formats 1.3).
 
-Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or with
-``configManagerVersion=v2`` one database for all three: they read as the files would.
+Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or one database for all
+three (``useSingleRocksDBForAllConfigs=true`` since 5.4, or ``configManagerVersion=v2``): they read as the files would.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from formats.config.file import ConfigFile
 from formats.config.files import kind_of
-from formats.config.rocksdb import ENTRIES, TABLES, V2, as_file, as_file_v2, bounds_of
+from formats.config.rocksdb import ENTRIES, SINGLE, TABLES, V2, as_file, as_file_v2, bounds_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
@@ -19,7 +19,7 @@ from rmqtool.store.disk.remote import exists, place_of
 from rmqtool.store.disk.segments import files_below, read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 
 
 class ConfigFileInfo(NamedTuple):
@@ -86,22 +86,26 @@ def config_database(layout: StoreLayout, name: str) -> Database | None:
 def config_place(layout: StoreLayout, name: str) -> str | None:
     """Where below the store that database lies; None where the broker keeps the file.
 
-    Where the settings do not say which it is, and there are both, a database of v2 counts if it was written last.
+    Where the settings do not say which it is, and there are several, the one that was written last counts. A broker
+    that has its queues in files keeps these tables in files, too.
     """
     table = TABLES.get(name)
     if table is None or place_of(layout.root) is not None:
         return None
     forms, file = rocksdb_forms(layout), exists(layout.path("config", name))
-    has_table = table.place in forms and ("consumequeue" in forms or not file)
+    in_rocks = queue_database_place(layout) is not None or not file
+    places = [place for place in (table.place, SINGLE) if place in forms and in_rocks]
+    if len(places) > 1 and layout.conf.text("useSingleRocksDBForAllConfigs") is not None:
+        places = [SINGLE if layout.conf.flag("useSingleRocksDBForAllConfigs", False) else table.place]
+    place = max(places, key=lambda place: _mtime(layout, name, place), default=None)
     if V2 in forms:
-        other = _written(layout, name, table.place if has_table else None)
         version = layout.conf.text("configManagerVersion")
-        if version == "v2" or (version is None and other <= _written(layout, name, V2)):
+        if version == "v2" or (version is None and _mtime(layout, name, place) <= _mtime(layout, name, V2)):
             return V2
-    return table.place if has_table else None
+    return place
 
 
-def _written(layout: StoreLayout, name: str, place: str | None) -> int:
+def _mtime(layout: StoreLayout, name: str, place: str | None) -> int:
     """When the newest file of a database, or the file of that name, was last written; ns since the epoch."""
     entries = layout.entries(place) if place is not None else layout.entries("config")
     return max((entry.mtime_ns for entry in entries if place is not None or entry.name == name), default=0)
@@ -110,7 +114,8 @@ def _written(layout: StoreLayout, name: str, place: str | None) -> int:
 def _value(database: Database, name: str) -> dict[Key, Value]:
     if database.path.endswith(V2):
         return as_file_v2(name, database.items(ENTRIES, *bounds_of(name)))
-    return as_file(name, {family: database.items(family) for family in database.families})
+    families = {family: database.items(family) for family in database.families}
+    return as_file(name, families, single=database.path.endswith(SINGLE))
 
 
 def _advice(layout: StoreLayout, name: str) -> str:

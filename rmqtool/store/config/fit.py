@@ -106,12 +106,12 @@ def unread(conf: BrokerConf, release: Release) -> Iterator[Unread]:
         setting = known[name]
         value = setting.takes(text)
         if value is None:
-            yield Unread(name=name, text=text, takes=_shown(setting.default))
+            yield Unread(name=name, text=text, takes=_text_of(setting.default))
         elif setting.kind == "boolean" and text.lower() not in ("true", "false"):
             yield Unread(name=name, text=text, takes="false")
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -164,7 +164,7 @@ class _Fit:
                 count = sum(file.size == size for file in files)
                 yield from self._judge("timerlog", size, count, TIMER_LOG, self.wants(TIMER_LOG), f"{TIMER_LOG}={size}")
         if COMPACTED in self.known and self.conf.flag("enableCompaction", True):
-            yield from self._compacted()
+            yield from self._check_compacted()
         yield from self._index()
 
     def _queues(self, kind: str, name: str, wants: int) -> Iterator[Misfit]:
@@ -179,7 +179,7 @@ class _Fit:
                 break
         return lengths
 
-    def _compacted(self) -> Iterator[Misfit]:
+    def _check_compacted(self) -> Iterator[Misfit]:
         queue = self.wants(COMPACTED_QUEUE)
         for kind, name, wants in (
             ("compaction/compactionLog", COMPACTED, log_file_size(self.wants(COMPACTED), queue)),
@@ -238,7 +238,7 @@ def misfits(layout: StoreLayout, release: Release | None = None) -> list[Misfit]
 
 
 def unfit(layout: StoreLayout) -> list[str]:
-    """:func:`misfits` as warnings for whoever writes: files are written by the length that those of the store have."""
+    """:func:`misfits` as warnings for writers: files are written by the length that those of the store have."""
     return [misfit.words(layout.conf) for misfit in misfits(layout)]
 
 

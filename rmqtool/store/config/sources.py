@@ -22,7 +22,7 @@ FILE, TMP, BAK, BEGINNING, SAVED, EMPTY, ABSENT = "file", "tmp", "bak", "beginni
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """What a config file is to hold, before it is compared with queues and log.
 
     Attributes:
@@ -39,7 +39,7 @@ class Source:
     data: bytes | None = None
 
 
-def choose(layout: StoreLayout, name: str) -> Source:
+def choose(layout: StoreLayout, name: str) -> ConfigSource:
     """The best of a file's generations."""
     model = kind_of(name)
     assert model is not None
@@ -51,16 +51,16 @@ def choose(layout: StoreLayout, name: str) -> Source:
     good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
     if (data := found[""]) is not None and (begun := _beginning(name, data)) is not None:
-        return Source(BEGINNING, f"{why}; what comes before is whole", *begun)
+        return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *begun)
     # a .tmp that is whole was written after the .bak, unless it is left from long ago
-    if ".tmp" in good and _modified(path + ".tmp") >= _modified(path + ".bak"):
+    if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
         return _whole(TMP, f"{why}; {name}.tmp is whole and newer than the .bak", good[".tmp"])
     if ".bak" in good:
         return _whole(BAK, f"{why}; {name}.bak is whole", good[".bak"])
     if ".tmp" in good:
         return _whole(TMP, f"{why}; {name}.tmp is whole", good[".tmp"])
     if not broken:
-        return Source(ABSENT, why)
+        return ConfigSource(ABSENT, why)
     why = "; ".join(f"{name}{suffix}: {reason}" for suffix, reason in sorted(broken.items()))
     value: dict[Any, Any] = {}
     for suffix in (".bak", "", ".tmp"):
@@ -69,8 +69,8 @@ def choose(layout: StoreLayout, name: str) -> Source:
     value.pop("groupTopicMap", None)  # derived from the offsets, and never read
     entries = sum(len(value[table]) for table in tables_of(model) if table in value)
     if not entries:
-        return Source(EMPTY, f"{why}; no entry can be saved", value)
-    return Source(SAVED, f"{why}; {entries} whole entries in them", value)
+        return ConfigSource(EMPTY, f"{why}; no entry can be saved", value)
+    return ConfigSource(SAVED, f"{why}; {entries} whole entries in them", value)
 
 
 def is_in_order(layout: StoreLayout, name: str) -> bool:
@@ -79,7 +79,7 @@ def is_in_order(layout: StoreLayout, name: str) -> bool:
     return data is not None and _wrong(name, data) is None
 
 
-def _modified(path: str) -> int:
+def _mtime(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -106,8 +106,8 @@ def _wrong(name: str, data: bytes) -> str | None:
     return None
 
 
-def _whole(kind: str, reason: str, data: bytes) -> Source:
-    return Source(kind, reason, loads(data, cycles=False), data)
+def _whole(kind: str, reason: str, data: bytes) -> ConfigSource:
+    return ConfigSource(kind, reason, loads(data, cycles=False), data)
 
 
 def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:

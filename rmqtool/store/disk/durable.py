@@ -123,8 +123,8 @@ def _libc() -> Any:
 
 def _file_system(fd: int) -> int:
     """What the kernel calls the kind of a file system; -1 when it does not say."""
-    told = ctypes.create_string_buffer(256)  # struct statfs, which begins with the kind as a long
-    return -1 if _libc().fstatfs(fd, told) else ctypes.c_long.from_buffer(told).value & 0xFFFFFFFF
+    stats = ctypes.create_string_buffer(256)  # struct statfs, which begins with the kind as a long
+    return -1 if _libc().fstatfs(fd, stats) else ctypes.c_long.from_buffer(stats).value & 0xFFFFFFFF
 
 
 def move(source: str, target: str) -> None:

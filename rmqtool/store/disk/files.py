@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rmqtool.store.disk.ownership import take_after
 from rmqtool.store.disk.segments import write_all, write_early
-from rmqtool.store.disk.sparse import copy_written, extents, written
+from rmqtool.store.disk.sparse import copy_written, extents, written_parts
 
 _ANYBODY = 0o666  # less what the process's mask takes away
 
@@ -77,9 +77,9 @@ class File:
         """As :func:`rmqtool.store.disk.sparse.extents`."""
         return extents(self._fd, start, stop)
 
-    def written(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """As :func:`rmqtool.store.disk.sparse.written`."""
-        return written(self._fd, start, stop)
+    def written_parts(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """As :func:`rmqtool.store.disk.sparse.written_parts`."""
+        return written_parts(self._fd, start, stop)
 
     def write(self, at: int, data: bytes | memoryview) -> None:
         """All of it, at an offset."""
@@ -191,7 +191,7 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def listed(folder: str) -> list[os.DirEntry[str]]:
+def list_folder(folder: str) -> list[os.DirEntry[str]]:
     """Names in a directory, in no order; links are not followed unless who asks does so."""
     with os.scandir(folder) as found:
         return list(found)

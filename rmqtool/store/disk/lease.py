@@ -1,7 +1,7 @@
-"""Write leases of the kernel (fcntl F_SETLEASE): whoever has one knows that nobody else has the file open.
+"""Write leases of the kernel (fcntl F_SETLEASE): their holder knows that no other process has the file open.
 
-While it lasts, whoever opens the file waits: until it is given back, at most /proc/sys/fs/lease-break-time (45 s). It
-belongs to an open file description and ends with its last descriptor, so also when the process is killed.
+While it lasts, a process that opens the file waits: until it is given back, at most /proc/sys/fs/lease-break-time (45
+s). It belongs to an open file description and ends with its last descriptor, so also when the process is killed.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ class Lease(Enum):
     """What became of asking for one."""
 
     TAKEN = "taken"
-    BUSY = "busy"  # somebody else has the file open, or waits to open it
+    BUSY = "busy"  # another process has the file open, or waits to open it
     UNKNOWN = "unknown"  # not to be had here: another's file, or a file system without
 
 
@@ -21,7 +21,7 @@ def take(fd: int) -> Lease:
     import signal  # only writers need it
 
     try:
-        # SIGIO, which would tell of somebody who waits, ends a process that does not expect it; this one is ignored
+        # SIGIO, which would tell of a process that waits, ends a process that does not expect it; this one is ignored
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except BlockingIOError:
@@ -32,7 +32,7 @@ def take(fd: int) -> Lease:
 
 
 def give_back(fd: int) -> None:
-    """End it; whoever waits goes on."""
+    """End it; processes that wait go on."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
@@ -40,7 +40,7 @@ def give_back(fd: int) -> None:
 
 
 def writer_waits(fd: int) -> bool:
-    """Whether somebody waits, or has waited until it ran out, to open for writing the file whose lease was taken."""
+    """Whether a process waits, or has waited until it ran out, to open for writing the file whose lease was taken."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_UNLCK
     except OSError:

@@ -7,9 +7,9 @@ Two things make more of it than a lock:
 * A POSIX record lock belongs to a process, which loses it as soon as it closes any descriptor of the file: copying the
   store in the same process is enough. So ours belongs to an open file description; it excludes a broker's as well. The
   kernel does not tell whose it is; for that a POSIX lock lies on byte 1.
-* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So whoever
-  writes watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is
-  applied (:func:`held_off`).
+* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So a writer
+  watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is applied
+  (:func:`held_off`).
 """
 
 import errno
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
 _LOCK, _WHO = 0, 1  # the bytes of the file
-_TRANSIENT = 0.5  # s; a backup, or somebody who only looks, has it open for much less
+_TRANSIENT = 0.5  # s; a backup, or a reader, has it open for much less
 _PAUSE = 0.02  # s
 _WAIT = 0.2  # s
 _held: dict[tuple[int, int], "StoreLock"] = {}  # those of this process, by device and inode of the file
@@ -42,9 +42,9 @@ class Disturbed(Refused):
 
 
 def holder(root: str) -> int | None:
-    """Process id of whoever holds the store's lock; None when it is free.
+    """Process id of the holder of the store's lock; None when it is free.
 
-    It is 0 where it cannot be told whose it is: on another machine, or in another container.
+    It is 0 where the holder is not known: on another machine, or in another container.
 
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
@@ -59,17 +59,17 @@ def holder(root: str) -> int | None:
     except FileNotFoundError:
         return None
     except BlockingIOError:
-        return _listed(path)  # a writer of ours that lets nobody open it at the moment
+        return _find_owner(path)  # a writer of ours that lets nobody open it at the moment
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
-        pid = _asked(fd, _LOCK)
+        pid = _find_locker(fd, _LOCK)
         if pid is None or pid > 0:
             return pid
         from rmqtool.store.disk.openers import openers
 
         # the lock that tells is lost when its process closes another descriptor of the file
-        return _asked(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
+        return _find_locker(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
     except OSError as err:
         # a file system without locks cannot be asked; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -79,14 +79,14 @@ def holder(root: str) -> int | None:
         os.close(fd)
 
 
-def _asked(fd: int, byte: int) -> int | None:
+def _find_locker(fd: int, byte: int) -> int | None:
     """Who has locked a byte: a process id, 0 where that is not known; None for nobody."""
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
-def _listed(path: str) -> int:
+def _find_owner(path: str) -> int:
     """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
     found = os.stat(path)
     name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
@@ -125,14 +125,14 @@ class StoreLock:
         import random  # only writers need it
 
         give_up = time.monotonic() + _TRANSIENT
-        while not self._taken():
+        while not self._try_take():
             if time.monotonic() > give_up:
                 raise Refused(f"{self.path}: {self._somebody()} has it open: is a broker starting? Stop it first")
             time.sleep(random.uniform(_PAUSE / 2, 2 * _PAUSE))  # two of ours that meet must not go on meeting
         return self
 
-    def _taken(self) -> bool:
-        """Take it; False if somebody else has the file open, and not locked.
+    def _try_take(self) -> bool:
+        """Take it; False if another process has the file open, and not locked.
 
         The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
         it later is seen by :meth:`check`.
@@ -141,7 +141,7 @@ class StoreLock:
 
         self._refuse_if_held()
         try:
-            fd = _opened(self.path)
+            fd = _open(self.path)
         except BlockingIOError:
             return False
         except OSError as err:
@@ -154,7 +154,7 @@ class StoreLock:
                 self._lock(fd)
                 give_back(fd)
                 self._fd, self._watch, self._disturbed = fd, watch, None
-                watch.happened()  # what we did ourselves
+                watch.take_events()  # what we did ourselves
                 _held[_key(os.fstat(fd))] = self
         finally:
             if self._fd is None:
@@ -166,7 +166,7 @@ class StoreLock:
         try:
             pid = holder(os.path.dirname(self.path))
         except UnreadableStore:
-            return  # whoever may not read it may be allowed to write
+            return  # a process that may not read it may be allowed to write
         if pid is not None:
             self._refuse(pid)
 
@@ -187,13 +187,13 @@ class StoreLock:
                     raise
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCK)  # a kernel that knows no other
         except (BlockingIOError, PermissionError):
-            self._refuse(_asked(fd, _LOCK) or _asked(fd, _WHO))
+            self._refuse(_find_locker(fd, _LOCK) or _find_locker(fd, _WHO))
         except OSError as err:
             raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WHO)
         except OSError:
-            return  # then nobody is told who holds it
+            return  # then it does not say who holds it
 
     def _somebody(self) -> str:
         from rmqtool.store.disk.openers import openers
@@ -220,15 +220,15 @@ class StoreLock:
         """Whether we were alone all the time; cheap enough for several times a second.
 
         Raises:
-            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write
+            Disturbed: another process has the file ``lock`` open for longer than a look takes, one that could write
                 to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
         """
         if self._fd is not None and self._disturbed is None:
-            self._disturbed = self._seen(self._fd)
+            self._disturbed = self._find_disturbance(self._fd)
         if self._disturbed is not None:
             raise Disturbed(f"{self.path}: {self._disturbed}")
 
-    def _seen(self, fd: int) -> str | None:
+    def _find_disturbance(self, fd: int) -> str | None:
         """What disturbs us, in words."""
         from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT
 
@@ -236,22 +236,22 @@ class StoreLock:
             replaced = _key(os.stat(self.path)) != _key(os.fstat(fd))
         except OSError:
             replaced = True
-        happened = self._happened()
+        happened = self._take_events()
         if replaced or happened & GONE:
             return "was moved, removed or replaced while we held it"
         if happened & OPENED or self._watch is None or not self._watch.works:
             if not self._is_alone(fd, _TRANSIENT):
                 return f"{self._somebody()} has opened it: a broker is starting"
-            happened |= self._happened()
+            happened |= self._take_events()
         if happened & WRITER_LEFT:
             return "another process has opened and closed it: a broker was started"
         return None
 
-    def _happened(self) -> int:
-        return self._watch.happened() if self._watch is not None else 0
+    def _take_events(self) -> int:
+        return self._watch.take_events() if self._watch is not None else 0
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
-        """Whether nobody else has it open, within a time; where that cannot be told, whether no writer is seen."""
+        """Whether nobody else has it open, within a time; where that is not known, whether no writer is seen."""
         from rmqtool.store.disk.openers import openers
 
         give_up = time.monotonic() + seconds
@@ -274,7 +274,7 @@ class StoreLock:
             configs: files are changed that a broker reads before it opens the file ``lock``.
 
         Raises:
-            Disturbed: somebody else has it open, or had it since it was locked; raised before anything is done. With
+            Disturbed: another process has it open, or had it since it was locked; raised before anything is done. With
                 ``configs`` also at the end, if a broker waits by then: what it has read before is out of date.
         """
         from rmqtool.store.disk.openers import OPENED
@@ -290,7 +290,7 @@ class StoreLock:
                 self._disturbed = f"{self._somebody()} has it open: is a broker starting?"
             self.check()
             yield
-            if configs and (writer_waits(fd) or self._happened() & OPENED) and take(fd) is not Lease.TAKEN:
+            if configs and (writer_waits(fd) or self._take_events() & OPENED) and take(fd) is not Lease.TAKEN:
                 raise Disturbed(
                     f"{self.path}: it is done, but a broker was started meanwhile. It may have read the config files "
                     "before, and will write them back: stop it, look, and do it again"
@@ -342,7 +342,7 @@ def _key(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         return os.open(path, flags)

@@ -25,20 +25,20 @@ class Releasable(Protocol):
     """What keeps a file mapped."""
 
     def let_go(self) -> bool:
-        """Drop the mapping unless somebody has a view of it; whether there is none any more."""
+        """Drop the mapping unless views of it exist; whether it is gone."""
 
 
 class Mapped:
     """The segments that are mapped, in the order in which they were. Only some of them may stay so.
 
     A store has more files than a process may have descriptors or mappings. So the oldest mapping goes when a new one is
-    made, unless somebody still holds a view of it, in which case nothing would be gained. Files of a store elsewhere
+    made, unless views of it still exist, in which case nothing would be gained. Files of a store elsewhere
     are left alone: what was fetched of them would have to be fetched again.
     """
 
     def __init__(self) -> None:
         self._segments: dict[int, ref[Releasable]] = {}
-        self._lock = RLock()  # of segments that are forgotten meanwhile the same thread may be told
+        self._lock = RLock()  # of segments that are forgotten meanwhile the same thread may be called back
 
     def add(self, segment: "Releasable") -> None:
         """Note that a segment is mapped now."""

@@ -32,10 +32,11 @@ def open_at_length(path: str, length: int, scratch: str, names: set[str] | None 
 
     Args:
         scratch: directory, on the same file system where there is one, in which a broker passes over foreign files.
-        names: told the directories that got a name, to be synced by the caller; where it is None that is done here.
+        names: called with the directories that got a name, to be synced by the caller; where it is None that is done
+            here.
 
     Raises:
-        UnreadableStore: the file system does not allow it, or somebody else makes the same file.
+        UnreadableStore: the file system does not allow it, or another process makes the same file.
     """
     try:
         try:

@@ -1,4 +1,4 @@
-"""Who opens a file: told by the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
+"""Who opens a file: from the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
 
 import os
 import struct
@@ -36,7 +36,7 @@ class Watch:
         """Whether :meth:`happened` knows anything."""
         return self._fd >= 0
 
-    def happened(self) -> int:
+    def take_events(self) -> int:
         """What has happened since it was last asked: OPENED, WRITER_LEFT (closed what was open for writing), GONE."""
         seen = 0
         while self._fd >= 0:

@@ -149,14 +149,14 @@ class Readable:
         Raises:
             UnreadableStore: a file cannot be opened, or there is no room for a copy.
         """
-        files = (file if reads_as_a_whole(file.path, file.size) else self._copied(file) for file in segments)
+        files = (file if reads_as_a_whole(file.path, file.size) else self._copy(file) for file in segments)
         return Segments(list(files), segments.foreign)
 
     def name(self, path: str) -> str:
         """The file that a path stands for."""
         return self._copies[path][0] if path in self._copies else path
 
-    def _copied(self, file: Segment) -> Segment:
+    def _copy(self, file: Segment) -> Segment:
         # without a name it goes when this process goes, however that ends
         copy = tempfile.TemporaryFile(prefix="rmqtool-")  # noqa: SIM115 - as long as this object
         path = f"/proc/self/fd/{copy.fileno()}"

@@ -1,7 +1,7 @@
 """Stores that are not on this machine, by the URI that such a store has for a path.
 
 Nothing here knows how files are fetched: :mod:`rmqtool.analytics.remote.stores` does, and says so by :func:`attach`.
-Files are mapped at full length, and the bytes that somebody needs are fetched into them: whoever reads a mapped
+Files are mapped at full length, and the bytes that are needed are fetched into them: a reader of a mapped
 file that may be such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does
 nothing.
 """
@@ -43,7 +43,7 @@ class Partial(mmap.mmap):
 
     @abstractmethod
     def forget(self, start: int, stop: int) -> None:
-        """Give back the room of [start, stop): whoever reads it again must say so again."""
+        """Give back the room of [start, stop): later reads must ask for it again."""
 
 
 class Known(NamedTuple):
@@ -98,7 +98,7 @@ def is_uri(path: str) -> bool:
     return _MARK in path and not os.path.exists(path)
 
 
-def shown(uri: str) -> str:
+def show_uri(uri: str) -> str:
     """A URI as messages and columns have it: without options, and without what may be a secret."""
     scheme, mark, rest = uri.partition("?")[0].partition(_MARK)
     authority, slash, path = rest.partition("/")

@@ -85,7 +85,7 @@ class Segment:
             MAPPED.drop(id(self))
 
     def let_go(self) -> bool:
-        """Drop the mapping unless somebody has a view of it; whether there is none any more."""
+        """Drop the mapping unless views of it exist; whether it is gone."""
         view = self._view
         if view is None:
             return True

@@ -48,7 +48,7 @@ def extents_of(path: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         os.close(fd)
 
 
-def written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def written_parts(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """(offset, bytes) of the parts of a range that are not holes, in pieces."""
     for at, end in extents(fd, start, stop):
         while at < end:
@@ -118,11 +118,11 @@ def is_zero(path: str, start: int, stop: int) -> bool:
 
 
 def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """:func:`written` of a file by name, wherever it is; UnreadableStore where it cannot be read."""
+    """:func:`written_parts` of a file by name, wherever it is; UnreadableStore where it cannot be read."""
     if (place := place_of(path)) is None:
         fd = open_to_read(path)
         try:
-            yield from written(fd, start, stop)
+            yield from written_parts(fd, start, stop)
         except OSError as err:
             raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
         finally:
@@ -145,7 +145,7 @@ def copy_written(path: str, target: int, stop: int | None = None) -> int:
     last = 0
     with open(path, "rb", buffering=0) as file:
         end = os.fstat(file.fileno()).st_size
-        for at, data in written(file.fileno(), 0, end if stop is None else min(stop, end)):
+        for at, data in written_parts(file.fileno(), 0, end if stop is None else min(stop, end)):
             if kept := data.rstrip(b"\0"):
                 left = memoryview(kept)
                 while left:

@@ -1,7 +1,7 @@
 """A directory beside a target in which something is made that gets its own name when it is whole.
 
 What a killed run left there is removed by the next one, but nothing else: a file beside the directory, held locked
-while somebody works, says by device and inode which directory it was that a run of ours has made.
+while a run works, says by device and inode which directory it was that a run of ours has made.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class WorkFolder:
         self._fd = -1
 
     def __enter__(self) -> "WorkFolder":
-        self._fd = self._locked()
+        self._fd = self._lock_mark()
         try:
             self._clear()
             os.mkdir(self.path)
@@ -50,14 +50,14 @@ class WorkFolder:
 
     def __exit__(self, kind: object, *_exc: object) -> None:
         try:
-            if kind is not None and self._taken_back is not None and self._said("moved", self._taken_back):
+            if kind is not None and self._taken_back is not None and self._says("moved", self._taken_back):
                 shutil.rmtree(self._taken_back, ignore_errors=True)
             if self._is_ours():
                 shutil.rmtree(self.path, ignore_errors=True)
         finally:
             self._let_go()
 
-    def _locked(self) -> int:
+    def _lock_mark(self) -> int:
         while True:
             fd = os.open(self._mark, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
@@ -79,7 +79,7 @@ class WorkFolder:
         """The directory gets its own name, durably.
 
         Raises:
-            Refused: somebody has made something there meanwhile.
+            Refused: something was made there meanwhile.
         """
         try:
             os.rename(self.path, target)
@@ -92,7 +92,7 @@ class WorkFolder:
         write_all(self._fd, data.ljust(_SAID), 0)
         os.fsync(self._fd)
 
-    def _said(self, name: str, path: str) -> bool:
+    def _says(self, name: str, path: str) -> bool:
         """Whether the mark says this of what lies at a path."""
         try:
             said = json.loads(os.pread(self._fd, _SAID, 0))
@@ -101,7 +101,7 @@ class WorkFolder:
             return False
 
     def _clear(self) -> None:
-        if self._taken_back is not None and self._said("moved", self._taken_back):
+        if self._taken_back is not None and self._says("moved", self._taken_back):
             shutil.rmtree(self._taken_back)
         if not os.path.lexists(self.path):
             return
@@ -115,7 +115,7 @@ class WorkFolder:
             raise Refused(f"{self.path}: {words}") from None
 
     def _is_ours(self) -> bool:
-        if not self._said("folder", self.path):
+        if not self._says("folder", self.path):
             return False
         return all(name in self._holds or name.startswith(".rmqtool") for name in os.listdir(self.path))
 

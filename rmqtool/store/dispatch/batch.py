@@ -111,7 +111,7 @@ class QueuePuts:
         units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
         return units
 
-    def coded(self, tags_codes: Column) -> "QueuePuts":
+    def with_codes(self, tags_codes: Column) -> "QueuePuts":
         """The same with other tags codes."""
         entries = self.entries.copy()
         entries["tags_code"] = tags_codes
@@ -136,7 +136,7 @@ def numbers_of(numbers: BatchNumbers, rows: Column, queue_offset: Column) -> tup
     return base, count
 
 
-class Groups(NamedTuple):
+class QueueRows(NamedTuple):
     """The rows of a batch that get a consume-queue entry, grouped by topic and queue id, ascending in each group.
 
     Those of group i lie from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
@@ -148,7 +148,7 @@ class Groups(NamedTuple):
     entries: Column
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Consecutive records, a column for each field. All are int64 unless stated."""
 
     physical_offset: Column  # as the record says it; dispatch trusts that
@@ -165,7 +165,7 @@ class Batch(NamedTuple):
     light: list[LightQueuePut]
     numbers: BatchNumbers
     room: "Room | None" = None  # memory of the columns, where another batch can use it
-    groups: Groups | None = None  # where compiled code has grouped the rows already
+    groups: QueueRows | None = None  # where compiled code has grouped the rows already
 
     def __len__(self) -> int:
         return len(self.size)
@@ -184,12 +184,12 @@ class Batch(NamedTuple):
 
     def by_queue(self) -> list[Column]:
         """Rows that get a consume-queue entry, grouped by topic and queue id, ascending in each group."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
 
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
         """(one of its rows, what its rows put) for each queue, in the groups of :meth:`by_queue`."""
-        groups = self.groups or _grouped(self)
+        groups = self.groups or _group(self)
         columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
@@ -211,24 +211,24 @@ class Batch(NamedTuple):
         if self.room is not None:
             self.room.release()
 
-    def with_columns(self, **columns: Any) -> "Batch":
+    def with_columns(self, **columns: Any) -> "RecordBatch":
         """The same with other columns: what ``_replace`` of a named tuple does where its length is that of its fields.
 
         ``groups`` must be among them, as None, where rows would be others in their queues.
         """
-        return Batch(**(self._asdict() | columns))
+        return RecordBatch(**(self._asdict() | columns))
 
     def lies_at(self, position: int) -> bool:
         """Whether the records lie one after the other from a physical offset on, by what they say themselves."""
         return bool((self.physical_offset == position + np.cumsum(self.size) - self.size).all())
 
-    def since(self, physical_offset: int) -> "Batch":
+    def since(self, physical_offset: int) -> "RecordBatch":
         """Only the records that say this position or a later one."""
         kept = self.physical_offset >= physical_offset
         if kept.all():
             return self
         row, keyed, numbered = np.cumsum(kept) - 1, kept[self.key_row], kept[self.numbers.row]
-        return Batch(
+        return RecordBatch(
             self.physical_offset[kept],
             self.size[kept],
             self.queue_id[kept],
@@ -257,7 +257,7 @@ def _is_steady(physical_offset: Column, queue_offset: Column) -> bool:
     return bool(grow.all() and (queue_offset[1:] - queue_offset[:-1] == 1).all())
 
 
-def _grouped(batch: Batch) -> Groups:
+def _group(batch: RecordBatch) -> QueueRows:
     rows = np.flatnonzero(batch.queued)
     topics, ids = batch.topic[rows], batch.queue_id[rows]
     order = np.lexsort((ids, topics))
@@ -273,7 +273,7 @@ def _grouped(batch: Batch) -> Groups:
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=False)
     ]
     entries = entries_of(physical, size, batch.tags_code[rows])
-    return Groups(stops, np.array(steady, bool), rows, entries)
+    return QueueRows(stops, np.array(steady, bool), rows, entries)
 
 
 class DelayLevels:
@@ -296,7 +296,7 @@ class DelayLevels:
 
 
 class BatchBuilder:
-    """Collects records into a :class:`Batch`.
+    """Collects records into a :class:`RecordBatch`.
 
     Args:
         delays: gives delayed messages their deliver time.
@@ -358,12 +358,12 @@ class BatchBuilder:
         light = _light_puts(row, properties) if self.light_queues and MULTI_DISPATCH in properties else []
         return tags_code, hashes, light
 
-    def take(self) -> Batch:
-        """The batch so far; the builder starts anew."""
+    def take(self) -> RecordBatch:
+        """The batch so far; the builder starts an empty one."""
         rows = np.array([row[:6] for row in self._rows], np.int64).reshape(-1, 6)
         keys = np.array(self._keys, np.int64).reshape(-1, 2)
         physical_offset, size, queue_id, queue_offset, store_timestamp, tags_code = rows.T
-        batch = Batch(
+        batch = RecordBatch(
             physical_offset,
             size,
             queue_id,

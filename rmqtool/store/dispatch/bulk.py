@@ -16,16 +16,16 @@ from queue import Empty, SimpleQueue
 from formats.message.read import End, Record, read
 from rmqtool.kernels.dispatch import DispatchColumns, Room
 from rmqtool.kernels.load.library import Code
-from rmqtool.kernels.scan import Walker, spaced
+from rmqtool.kernels.scan import Walker, space_rows
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
+from rmqtool.store.dispatch.batch import BatchBuilder, Following, LightQueuePut, QueueRows, RecordBatch, is_bulk
 from rmqtool.store.log.scan import Scanned
 
 BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
 _LEAST_SHARE = 1 << 20  # for each thread, where there is little
-BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
+BATCH_RECORDS = space_rows(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
 _LEAST_BATCH_RECORDS = 1 << 14
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
 _LOOK = 4096  # bytes; so many zeros, and nothing is written there
@@ -66,7 +66,7 @@ class BulkBuilder:
     def __len__(self) -> int:
         return self._columns.records
 
-    def add(self, scanned: Scanned) -> Generator[Batch, None, None]:
+    def add(self, scanned: Scanned) -> Generator[RecordBatch, None, None]:
         """Take records; yields batches that become full."""
         rows, table = scanned
         row = 0
@@ -80,7 +80,7 @@ class BulkBuilder:
                 self._add_odd(int(rows.at[row]))
                 row += 1
 
-    def survey(self, walker: Walker, at: int, limit: int, stop: int) -> Generator[Batch, None, int]:
+    def survey(self, walker: Walker, at: int, limit: int, stop: int) -> Generator[RecordBatch, None, int]:
         """Find and take the records that begin before ``stop``; yields batches that become full, returns the end."""
         while True:
             at, why = self._columns.survey(walker, at, limit, stop)
@@ -99,14 +99,14 @@ class BulkBuilder:
         self._light += light
         return record.total_size
 
-    def take(self) -> Batch:
-        """The batch so far; the builder starts anew."""
-        table, key_rows, key_hashes = self._columns.taken()
+    def take(self) -> RecordBatch:
+        """The batch so far; the builder starts an empty one."""
+        table, key_rows, key_hashes = self._columns.take()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)
         topics = [str(self._view[at : at + size], "utf-8", "replace") for at, size in self._columns.topics]
-        apart = self._columns.grouped()
-        batch = Batch(
+        apart = self._columns.group()
+        batch = RecordBatch(
             **columns,
             topics=topics,
             key_row=key_rows,
@@ -114,7 +114,7 @@ class BulkBuilder:
             light=self._light,
             numbers=self._columns.numbers,
             room=self._columns.room,
-            groups=None if apart is None else Groups(*apart),
+            groups=None if apart is None else QueueRows(*apart),
         )
         self._columns.clear()
         self._light = []
@@ -127,7 +127,7 @@ class _Found:
 
     start: int
     end: int
-    batches: list[Batch]
+    batches: list[RecordBatch]
 
 
 class _Reader:
@@ -161,14 +161,14 @@ class _Reader:
         """The block [start, stop), from its first record that says its own position on."""
         builder, walker = self._tools()
         begin = walker.seek(start, min(stop, start + _SEARCHED), self._base)
-        return self._found(builder, walker, begin, stop)
+        return self._find(builder, walker, begin, stop)
 
-    def found(self, start: int, stop: int) -> _Found:
+    def find(self, start: int, stop: int) -> _Found:
         """The records from ``start`` on that begin before ``stop``, to the first place that is none."""
-        return self._found(*self._tools(), start, stop)
+        return self._find(*self._tools(), start, stop)
 
-    def _found(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
-        batches: list[Batch] = []
+    def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
+        batches: list[RecordBatch] = []
         survey = builder.survey(walker, start, self._limit, stop)
         while True:
             try:
@@ -223,17 +223,17 @@ class _File:
                 spare,
                 crc=crc,
                 base=first.physical_offset - at,
-                capacity=min(spaced(records), BATCH_RECORDS),
+                capacity=min(space_rows(records), BATCH_RECORDS),
                 code=code,
             )
-            edges = list(_edges(at, limit, size, _written(view, at, limit)))
+            edges = list(_edges(at, limit, size, _guess_end(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
     def submit(self, pool: ThreadPoolExecutor, count: int) -> int:
         """Have further blocks looked through, ``count`` at most; returns how many."""
         before = len(self.waiting)
         for _number, (start, stop) in zip(range(count), self._blocks, strict=False):
-            look = self.reader.found if start == self.at else self.reader.guess
+            look = self.reader.find if start == self.at else self.reader.guess
             self.waiting.append((stop, pool.submit(look, start, stop)))
         return len(self.waiting) - before
 
@@ -260,7 +260,7 @@ class LogReader:
 
     def batches(
         self, view: memoryview, at: int, limit: int, following: Following | None = None
-    ) -> Generator[Batch, None, End]:
+    ) -> Generator[RecordBatch, None, End]:
         """All batches of the records from ``at`` to the first place that is none; returns that place.
 
         Other threads look through some blocks ahead of the one whose batches are asked for.
@@ -287,7 +287,7 @@ class LogReader:
                     continue  # one record lies over the whole block
                 found = future.result()
                 if found.start != at:
-                    found = file.reader.found(at, stop)
+                    found = file.reader.find(at, stop)
                 yield from found.batches
                 at = found.end
                 if at < stop:
@@ -302,7 +302,7 @@ class LogReader:
             return None
         return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc, code=self._code)
 
-    def _last(self, file: _File, at: int) -> Generator[Batch, None, End]:
+    def _last(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
         """What is there instead of a record.
 
         A record may be there all the same: one that was being written meanwhile, or one that compiled code does not
@@ -330,7 +330,7 @@ class LogReader:
 
 def batches(
     view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None
-) -> Generator[Batch, None, End]:
+) -> Generator[RecordBatch, None, End]:
     """:meth:`LogReader.batches` of one file alone."""
     reader = LogReader(plain, crc=crc, code=code)
     try:
@@ -354,7 +354,7 @@ def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
         step = min(2 * step, size)
 
 
-def _written(view: memoryview, at: int, limit: int) -> int:
+def _guess_end(view: memoryview, at: int, limit: int) -> int:
     """About where what is written ends: zeros follow it. It only tells into which blocks to cut."""
     while limit - at > _LEAST_SHARE:
         middle = (at + limit) // 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from formats.endings import Ending
 from formats.message.read import End, Record, read
-from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, Following, is_bulk
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, BatchBuilder, Following, RecordBatch, is_bulk
 
 if TYPE_CHECKING:
     from rmqtool.kernels.load.library import Code
@@ -61,7 +61,7 @@ def _records(
     live: bool = False,
     readahead: Readahead | None = None,
     following: Following | None = None,
-) -> Generator[Batch, None, End]:
+) -> Generator[RecordBatch, None, End]:
     """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
     own = readahead or Readahead()
     if is_bulk(view, at, limit, live=live) and own.in_columns:
@@ -89,7 +89,7 @@ def recovery_batches(
     crc: bool = True,
     readahead: Readahead | None = None,
     following: Following | None = None,
-) -> Generator[Batch, None, End]:
+) -> Generator[RecordBatch, None, End]:
     """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
 
     Args:
@@ -102,7 +102,7 @@ def recovery_batches(
     return end
 
 
-def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
+def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
     """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
     last: int | None = None
     if is_bulk(view, at, limit):
@@ -122,7 +122,7 @@ def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple
 
 def reput_batches(
     view: memoryview, at: int, limit: int, builder: BatchBuilder, *, live: bool = False
-) -> Generator[Batch, None, int]:
+) -> Generator[RecordBatch, None, int]:
     """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
 
     Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other

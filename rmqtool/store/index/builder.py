@@ -13,7 +13,7 @@ from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
 from rmqtool.store.disk.files import make_file, open_file, open_to_change
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.dispatch import batch as dispatch
-from rmqtool.store.dispatch.batch import Batch
+from rmqtool.store.dispatch.batch import RecordBatch
 
 if TYPE_CHECKING:
     from rmqtool.kernels.load.library import Code
@@ -100,7 +100,7 @@ class IndexFile:
         self.index_count += 1
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
-    def put_bulk(self, batch: Batch, first: int, code: "Code | None" = None) -> tuple[int, int]:
+    def put_bulk(self, batch: RecordBatch, first: int, code: "Code | None" = None) -> tuple[int, int]:
         """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
         from rmqtool.kernels.index import put_keys
 
@@ -251,7 +251,7 @@ class IndexBuilder:
         self.files.append(file)
         return file
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         """Index a batch in order; records before the last file's end are already in it (IndexService.buildIndex)."""
         if not len(batch):
             return
@@ -280,7 +280,7 @@ class IndexBuilder:
         if row_before < len(batch) - 1:
             self._writable()
 
-    def _put_bulk(self, batch: Batch) -> None:
+    def _put_bulk(self, batch: RecordBatch) -> None:
         """What :meth:`put` does, by kernels."""
         self._bulk = True
         first = 0

@@ -113,7 +113,7 @@ def _overlaps(header: Header, begin: int, end: int) -> bool:
 def physical_offsets(
     files: list[IndexView], topic: str, key: str, *, limit: int, begin: int = 0, end: int = MAX_TIME
 ) -> list[int]:
-    """Offsets of messages whose key has this key's hash, newest first; collisions are not told apart here.
+    """Offsets of messages whose key has this key's hash, newest first; collisions are not resolved here.
 
     Args:
         files: newest first.

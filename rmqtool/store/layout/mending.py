@@ -1,7 +1,6 @@
 """What a person does about a file that a broker refuses to load."""
 
 import os
-import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG, StoreLayout
+from rmqtool.words import command_line
 
 FILES = ("rmqtool", "rebuild", "STORE", "files")
 
@@ -33,10 +33,10 @@ SHORT_OR_STRANGE = WayOn(
 )
 
 
-def typed(way: WayOn, layout: StoreLayout) -> str:
-    """The command of a way, as somebody types it for a store."""
+def command_of(way: WayOn, layout: StoreLayout) -> str:
+    """The command of a way, as a person types it for a store."""
     words = [layout.root if word == "STORE" else word for word in way.command]
-    return shlex.join([*words, *layout.conf.options])
+    return command_line(*words[1:], *layout.conf.options)
 
 
 def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:

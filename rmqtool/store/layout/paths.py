@@ -10,9 +10,10 @@ from copy import copy
 
 from formats.layouts.derived import BATCH_CQ_ENTRY
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
+from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, show_uri
 from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.words import command_line
 
 DEFAULT_COMMIT_LOG = 1 << 30
 DEFAULT_CONSUME_QUEUE = 6_000_000
@@ -38,7 +39,7 @@ PARTS = (
 class StoreLayout:
     """Paths and sizes of one store directory.
 
-    Directories are listed whenever somebody asks what is in them; :meth:`listed_once` gives a layout that does so once.
+    Directories are listed on each request for their content; :meth:`listed_once` gives a layout that does so once.
 
     Args:
         root: the store directory (``storePathRootDir``).
@@ -73,7 +74,7 @@ class StoreLayout:
         """The same store, each directory as it is when it is first asked for.
 
         For one command that looks at many parts of a store and must not list it again for each. What is made, grows or
-        goes later does not show: whoever writes, or carries out a plan, looks again by a layout of its own.
+        goes later does not show: writers, and those who carry out a plan, make a new layout.
         """
         layout = copy(self)
         layout._read = _Remembered().list_dir
@@ -162,7 +163,7 @@ class StoreLayout:
                 return part
         return None
 
-    def configured(self, name: str) -> list[str]:
+    def configured_paths(self, name: str) -> list[str]:
         """Paths that a setting says, as they apply here; none without the setting."""
         return list(map(self._rebased, self.conf.paths(name)))
 
@@ -180,21 +181,19 @@ class StoreLayout:
         return path
 
     def _commit_log_paths(self) -> list[str]:
-        written = self.configured("storePathCommitLog") or [self.path("commitlog")]
-        return list(dict.fromkeys((*written, *self.configured("readOnlyCommitLogStorePaths"))))
+        written = self.configured_paths("storePathCommitLog") or [self.path("commitlog")]
+        return list(dict.fromkeys((*written, *self.configured_paths("readOnlyCommitLogStorePaths"))))
 
     def commit_log(self) -> Segments:
         """The commit-log files of all paths."""
         return self.files_in(*self.commit_log_paths)
 
     def command(self, verb: str, *words: str) -> str:
-        """A command of ours about this store, as somebody types it."""
-        import shlex
-
-        return shlex.join(["rmqtool", verb, self.root, *words, *self.conf.options])
+        """A command of ours about this store, as a person types it."""
+        return command_line(verb, self.root, *words, *self.conf.options)
 
     def commit_log_size(self, segments: Segments) -> int:
-        """Configured, told by the files, or default."""
+        """Configured, that of the files, or default."""
         return self.conf.sizes.get("mappedFileSizeCommitLog") or common_size(segments) or DEFAULT_COMMIT_LOG
 
     def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
@@ -202,7 +201,7 @@ class StoreLayout:
         return list(self.each_queue_dir(kind))
 
     def each_queue_dir(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
-        """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
+        """:meth:`queue_dirs` of topics that begin so; directories are listed lazily."""
         for topic in self.entries(kind):
             if topic.name.startswith(prefix) and topic.is_dir():
                 for queue_id, path in self._queues_in(topic.path).items():
@@ -308,7 +307,8 @@ def checked_path(path: str) -> str:
         return path
     if is_uri(path):
         raise BadValue(
-            f"{shown(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a path"
+            f"{show_uri(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a "
+            "path"
         )
     return os.path.abspath(path)
 

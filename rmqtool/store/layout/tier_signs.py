@@ -36,7 +36,7 @@ def tiered_folder(layout: StoreLayout) -> str | None:
     It may be any folder. One below the store is found without the setting too, by the names of what is in it, and so is
     one of a store that was moved or copied.
     """
-    paths = layout.configured("tieredStoreFilePath")
+    paths = layout.configured_paths("tieredStoreFilePath")
     if paths and is_dir(paths[0]):
         return paths[0]
     inside = [entry.path for entry in layout.entries() if entry.name not in PARTS and entry.is_dir()]

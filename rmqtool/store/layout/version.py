@@ -15,7 +15,8 @@ from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
-_DATABASES_OF_5_4 = ("rocksdbstore", "consumequeue_rocksdb", "config/metadata")
+QUEUES, SEPARATE_QUEUES = "consumequeue", "consumequeue_rocksdb"
+_DATABASES_OF_5_4 = ("rocksdbstore", SEPARATE_QUEUES, "config/metadata")
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
@@ -32,10 +33,27 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     return found
 
 
+def queue_database_place(layout: StoreLayout) -> str | None:
+    """Where below the store the database with its queues lies; None where they are files.
+
+    A 5.5 broker has it in a folder of its own if ``useSeparateStorePathForRocksdbCQ`` is set. Beside queue files, that
+    folder counts only where ``storeType`` says so.
+    """
+    forms = rocksdb_forms(layout)
+    if QUEUES in forms:
+        return QUEUES
+    if SEPARATE_QUEUES in forms and (_wants_rocksdb(layout) or not layout.queue_dirs()):
+        return SEPARATE_QUEUES
+    return None
+
+
+def _wants_rocksdb(layout: StoreLayout) -> bool:
+    return (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
+
+
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
     """Whether a broker has, or would make, its queues in RocksDB: there is such a database, or the settings say so."""
-    by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
-    return by_settings or "consumequeue" in rocksdb_forms(layout)
+    return _wants_rocksdb(layout) or queue_database_place(layout) is not None
 
 
 def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
@@ -54,10 +72,10 @@ def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
     for place in _DATABASES_OF_5_4:
         if place in forms:
             return V5_5, f"{place} is a RocksDB database of 5.4 or later"
-    point = checkpoint.parse(_seen(layout.path("checkpoint")))
+    point = checkpoint.parse(_read_if_readable(layout.path("checkpoint")))
     if point.logics_physical_offset:
         return V5_5, "the checkpoint has a field of 5.4 or later"
-    if _seen(layout.path("abort"), 1 << 16):
+    if _read_if_readable(layout.path("abort"), 1 << 16):
         return V5_3, "the abort file holds a process id"
     for place in forms:
         return V5_3, f"{place} is a RocksDB database"
@@ -68,7 +86,7 @@ def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
         return V5_3, "the log begins with a V2 record"
     if point.master_flushed_offset or point.confirm_phy_offset:
         return V5_3, "the checkpoint has fields of 5.x"
-    if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
+    if b'"stateVersion"' in _read_if_readable(layout.path("config", "topics.json")):
         return V5_3, "topics.json has a stateVersion"
     return V4_9, "it has nothing of 5.x"
 
@@ -87,14 +105,14 @@ def release_of(layout: StoreLayout) -> Release:
 def first_version(layout: StoreLayout) -> int:
     """1 or 2: the version of the log's first record, by its magic alone."""
     for file in layout.commit_log():
-        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
+        # readers of the file find out that it cannot be read; salvage can do without this page of it
         with suppress(UnreadableStore):
             return 2 if file.read(4, 4) == _MAGIC_V2 else 1
         break
     return 1
 
 
-def _seen(path: str, limit: int = 64 << 20) -> bytes:
+def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
     """A small file's bytes; one that cannot be read shows nothing."""
     try:
         return read_small(path, limit) or b""
@@ -102,10 +120,13 @@ def _seen(path: str, limit: int = 64 << 20) -> bytes:
         return b""
 
 
-def unsupported(layout: StoreLayout) -> str | None:
+def why_unsupported(layout: StoreLayout) -> str | None:
     """Why no writing command may touch this store's queues; None where it may."""
-    if "consumequeue_rocksdb" in rocksdb_forms(layout):
-        return "its queues are in consumequeue_rocksdb, a database of RocketMQ 5.5 that rmqtool does not read"
+    if SEPARATE_QUEUES in rocksdb_forms(layout) and queue_database_place(layout) is None:
+        return (
+            f"its queues are in files and in {SEPARATE_QUEUES}, a RocksDB database, too "
+            "(rocksdbCQDoubleWriteEnable, or another storeType before): only a broker writes both"
+        )
     if has_rocksdb_queues(layout):
         return (
             "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "

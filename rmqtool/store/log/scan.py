@@ -8,13 +8,12 @@ from typing import NamedTuple
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import row_of
-from rmqtool.kernels.scan import Rows, Walker, spaced
+from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.segments import Segment
 
-ROWS = spaced(2048)  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
+ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
 
 
@@ -55,22 +54,6 @@ def scan(
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
             forgotten = at
-
-
-def scan_file(
-    file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True, code: Code | None = None
-) -> Generator[Rows, None, End]:
-    """:func:`scan` of a segment, the columns only; the mapping is dropped at the end."""
-    view = file.view()
-    scanned = scan(view, at, file.size if limit is None else limit, crc=crc, code=code)
-    try:
-        while True:
-            yield next(scanned).rows
-    except StopIteration as stop:
-        end: End = stop.value
-        return end
-    finally:
-        file.release()
 
 
 def holds(view: memoryview, text: bytes) -> bool:

@@ -14,7 +14,7 @@ _WITNESSES = 8  # records that tell where their file lies
 _SEARCHED = 64 << 20
 
 
-class Place(NamedTuple):
+class MisnamedFile(NamedTuple):
     """A file whose name is not what its records say."""
 
     path: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     told: int  # by the records
 
 
-def misnamed(files: Sequence[Segment], file_size: int) -> list[Place]:
+def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
     """Files whose true place no other file holds: they were renamed, or swapped. Copies of files are none of these."""
     found, right = [], set[int]()
     for file in files:
@@ -33,7 +33,7 @@ def misnamed(files: Sequence[Segment], file_size: int) -> list[Place]:
             if base == file.base:
                 right.add(base)
             else:
-                found.append(Place(file.path, file.base, base))
+                found.append(MisnamedFile(file.path, file.base, base))
         del first
         file.release()
     return [place for place in found if place.told not in right]

@@ -36,7 +36,7 @@ class LogWriter:
         self._current: File | None = None
         self._written = position  # all before it has been handed to the system
         self._gathered = bytearray()
-        # full files, not yet synced: by these descriptors, which are told of what the medium did not take
+        # full files, not yet synced: by these descriptors, which get the errors of the medium
         self._unsynced: list[File] = []
 
     def reserve(self, size: int) -> int:
@@ -86,7 +86,7 @@ class LogWriter:
         """Forget what was appended from a position on, of which a part may be written: that becomes zeros again.
 
         Raises:
-            OSError: it does not; the log may hold what nobody was told of.
+            OSError: it does not; the log may hold what was never acknowledged.
         """
         self._gathered = bytearray()
         opened = {file.path: file for file in (*self._unsynced, self._current) if file is not None}
@@ -119,7 +119,7 @@ class LogWriter:
         if self._current is not None:
             self._current.sync()
 
-    def unsynced(self) -> list[File]:
+    def take_unsynced(self) -> list[File]:
         """What :meth:`sync` would sync, oldest first, after the same was given to the system. Whoever takes these files
         syncs and closes them; the full ones are no more this one's then."""
         self.hand_over()

@@ -21,7 +21,8 @@ from rmqtool.store.queues.reader import (
     QueueEntry,
     open_queue,
 )
-from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue, rocks_queues_of
+from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.queues.rocks_open import open_rocks_queue, rocks_queues_of
 
 if TYPE_CHECKING:
     import numpy as np

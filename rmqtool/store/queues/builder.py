@@ -48,7 +48,7 @@ class QueueFile:
         return self.source.path
 
     def units(self) -> Units:
-        """All entries the file has room for, mapped as long as somebody has them."""
+        """All entries the file has room for, mapped as long as they are in use."""
         return self.form.as_array(memoryview(map_file(self.where())))
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:

@@ -56,7 +56,7 @@ class CompactionQueue:
 
     @cached_property
     def queue_size(self) -> int:
-        """Bytes of each file of the queue: configured, told by the files, or the default."""
+        """Bytes of each file of the queue: configured, that of the files, or the default."""
         configured = self._layout.conf.sizes.get("compactionCqMappedFileSize")
         if configured:
             return compaction.queue_file_size(configured)
@@ -64,7 +64,7 @@ class CompactionQueue:
 
     @cached_property
     def log_size(self) -> int:
-        """Bytes of each file of the log: configured, told by the files, or the default."""
+        """Bytes of each file of the log: configured, that of the files, or the default."""
         sizes = self._layout.conf.sizes
         if configured := sizes.get("compactionMappedFileSize"):
             return compaction.log_file_size(configured, sizes.get("compactionCqMappedFileSize", 10 << 20))
@@ -92,8 +92,8 @@ class CompactionQueue:
     @property
     def told_sizes(self) -> bool:
         """Whether settings or files tell how long files are, and not the broker's defaults."""
-        told = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
-        return told or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
+        lengths_set = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
+        return lengths_set or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
 
     def fits(self, path: str, length: int) -> bool:
         """Whether a file of the log or the queue has the length that a broker loads."""
@@ -108,13 +108,17 @@ class CompactionQueue:
         """
         if not (self._layout.is_folder(self.log_path) and self._layout.is_folder(self.path)):
             return None
-        files = [(file.path, file.size) for segments in (self.log, self.queue) for file in _loaded(segments)]
+        files = [
+            (file.path, file.size) for segments in (self.log, self.queue) for file in _without_empty_last(segments)
+        ]
         strange = [(path, length) for path, length in self.strange if length or not self._is_last(path)]
         if not all(self.fits(*file) for file in (*files, *strange)):
             return None
         if strange:
             return strange[0][0], "a broker makes a number of its name, which it is not"
-        log, queue = ({file.base: file.path for file in _loaded(segments)} for segments in (self.log, self.queue))
+        log, queue = (
+            {file.base: file.path for file in _without_empty_last(segments)} for segments in (self.log, self.queue)
+        )
         if (end := self.log_end) > 0:  # it cuts the log there before it compares the names
             log = {base: path for base, path in log.items() if base <= end}
         if odd := log.keys() ^ queue.keys():
@@ -143,7 +147,7 @@ class CompactionQueue:
 
         Where that file has no unit, the log is not cut at all (TopicPartitionLog.recover).
         """
-        files = _loaded(self.queue)
+        files = _without_empty_last(self.queue)
         if files and (count := self.count(files[-1])):
             last = self._unit(files[-1], count - 1)
             return last.physical_offset + last.size
@@ -234,7 +238,7 @@ class CompactionQueue:
         return found
 
 
-def _loaded(segments: Segments) -> list[Segment]:
+def _without_empty_last(segments: Segments) -> list[Segment]:
     """Files without a last one that is empty: a broker deletes that."""
     files = segments.files
     return files[:-1] if files and not files[-1].size else files
@@ -267,7 +271,7 @@ def compaction_queues(layout: StoreLayout, topic: str) -> list[CompactionQueue]:
     return [CompactionQueue(layout, topic, queue_id) for queue_id in sorted(ids)]
 
 
-def positions_of(layout: StoreLayout) -> compaction.Positions | None:
+def positions_of(layout: StoreLayout) -> compaction.CompactionPositions | None:
     """Up to where queues have been compacted; None where no broker has said it yet.
 
     Raises:
@@ -276,6 +280,6 @@ def positions_of(layout: StoreLayout) -> compaction.Positions | None:
     path = layout.path(FOLDER, POSITIONS)
     data = layout.small(FOLDER, POSITIONS)
     try:
-        return compaction.Positions.parse(data) if data is not None else None
+        return compaction.CompactionPositions.parse(data) if data is not None else None
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason) from err

@@ -42,7 +42,7 @@ def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator
 
 
 def left_behind(layout: StoreLayout) -> list[str]:
-    """What whoever serves the store without this database should know."""
+    """What a server of the store without this database should know."""
     said: list[str] = []
     try:
         count = sum(1 for _record in stored_records(layout, said.append))

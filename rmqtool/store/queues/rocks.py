@@ -36,7 +36,7 @@ from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
-PLACE = "consumequeue"
 _STEP = 1 << 13  # units that are handed out together
 _MOST = 2**63 - 1
 _OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
@@ -58,8 +57,8 @@ def queue_database(layout: StoreLayout) -> Database | None:
         CorruptFile: it cannot be opened.
     """
     if layout not in _OPENED:
-        there = place_of(layout.root) is None and PLACE in rocksdb_forms(layout)
-        _OPENED[layout] = Database(layout.path(PLACE)) if there else None
+        place = queue_database_place(layout) if place_of(layout.root) is None else None
+        _OPENED[layout] = Database(layout.path(place)) if place is not None else None
     return _OPENED[layout]
 
 
@@ -84,7 +83,7 @@ class RocksQueue:
     def __repr__(self) -> str:
         return f"RocksQueue({self.topic!r}, {self.queue_id})"
 
-    def _bound(self, which: bytes) -> RocksOffset | None:
+    def _read_bound(self, which: bytes) -> RocksOffset | None:
         value = self._database.get(OFFSETS, offset_key(self.topic, self.queue_id, which))
         with suppress(FormatError):
             return parse_offset(value) if value is not None else None
@@ -93,12 +92,12 @@ class RocksQueue:
     @cached_property
     def last(self) -> RocksOffset | None:
         """Of the last message; None where there never was one."""
-        return self._bound(MAX)
+        return self._read_bound(MAX)
 
     @cached_property
     def first(self) -> RocksOffset | None:
         """Of the first message in the log, as a broker noted it when it was last asked; None where it never was."""
-        return self._bound(MIN)
+        return self._read_bound(MIN)
 
     @property
     def there(self) -> bool:
@@ -234,27 +233,10 @@ def _with_units(database: Database) -> Iterator[tuple[str, int]]:
         start = max(end_of_units(name.topic, name.queue_id), found[0] + b"\0")
 
 
-def _is_name(topic: str) -> bool:
-    """Whether a topic can be told in UTF-8: JSON may have halves of characters."""
+def is_name(topic: str) -> bool:
+    """Whether a topic can be written in UTF-8: JSON may have halves of characters."""
     try:
         topic.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
     return True
-
-
-def rocks_queues_of(layout: StoreLayout) -> list[RocksQueue]:
-    """Every queue of the database, sorted by topic and queue id; none where queues are files."""
-    database = queue_database(layout)
-    if database is None:
-        return []
-    return [RocksQueue(layout, database, topic, queue_id) for topic, queue_id in rocks_queue_names(layout)]
-
-
-def open_rocks_queue(layout: StoreLayout, topic: str, queue_id: int) -> RocksQueue | None:
-    """One queue of the database, or None where it has none of that name, or where queues are files."""
-    database = queue_database(layout)
-    if database is None or not -(2**31) <= queue_id < 2**31 or not _is_name(topic):
-        return None
-    queue = RocksQueue(layout, database, topic, queue_id)
-    return queue if queue.there else None

@@ -29,7 +29,7 @@ from rmqtool.store.recovery.whole_log import FittedFile
 Say = Callable[[str, str], None]
 
 
-def lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
+def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     """(messages, bytes) behind the end of the log: intact records that nothing reaches any more."""
     counts: Counter[tuple[str, int]] = Counter()
     cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
@@ -175,7 +175,7 @@ def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
     full = [f.end_timestamp for f in recovery.index.files if f.full]
     new = old._replace(physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0))
     low = verdict.files[0].base if verdict.files else 0
-    new = inputs.rules.confirmed(new, low=low, end=verdict.end, last=verdict.last_record)
+    new = inputs.rules.confirm(new, low=low, end=verdict.end, last=verdict.last_record)
     data = layout.checkpoint()
     if data is not None and new == old:
         return
@@ -187,7 +187,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
     """What was found and done."""
     inputs, verdict = recovery.inputs, recovery.verdict
     root = inputs.layout.root
-    losses, cut = lost(inputs.log, verdict)
+    losses, cut = find_lost(inputs.log, verdict)
     kept = kept_by_salvage(recovery) if losses and verdict.lost_from is None else 0
     stop = None
     if verdict.stop is not None and verdict.stop_file is not None:

@@ -41,13 +41,13 @@ class Examined(NamedTuple):
 
 
 def examine(layout: StoreLayout) -> Examined:
-    """Plan a recovery, and hand on what was learnt: whoever goes on to write need not read the store once more.
+    """Plan a recovery, and hand on what was learnt: who goes on to write need not read the store once more.
 
     Raises:
         Refused: the store has a form that no command of ours writes.
         UnreadableStore: a file cannot be read.
     """
-    report, recovery = _planned(layout, _recovering(), None)
+    report, recovery = _plan_in(layout, _recovering(), None)
     return Examined(report, recovery.inputs, recovery.found_ends)
 
 
@@ -84,7 +84,7 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
 
 
 def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
-    return _beside(layout, _planned(layout, run, backup)[0], said)
+    return _beside(layout, _plan_in(layout, run, backup)[0], said)
 
 
 def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
@@ -92,7 +92,7 @@ def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> Rec
     return replace(beside_tier(layout, report, said), unfit=unfit(layout))
 
 
-def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
+def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
     with planning(layout.root) as change:
         recovery = run(layout, change.staging)
         actions = _prepare(recovery, change)
@@ -116,7 +116,7 @@ def _do(
         if report.clean or not report.loadOk:
             return report
     with changing(layout, command, backup) as change:
-        # The store is looked at anew, whatever a plan before this one has seen, and after the snapshot that the commit
+        # The store is read again, whatever a plan before this one has seen, and after the snapshot that the commit
         # compares it with: so the listings that are kept here are never older than what the change is held against.
         recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
         actions = _prepare(recovery, change)

@@ -6,7 +6,7 @@ Source: DefaultMessageStore.doDispatch, with CommitLogDispatcherBuildConsumeQueu
 from collections import Counter
 from collections.abc import Callable, Set
 
-from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
@@ -66,7 +66,7 @@ class Dispatcher:
         ]
         return sorted(changed, key=lambda q: (q.topic, q.queueId))
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         """Dispatch records in the order of the log."""
         self.messages += len(batch)
         self._held += len(batch) * self._unit

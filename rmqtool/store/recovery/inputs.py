@@ -25,7 +25,7 @@ class StoreInputs:
         aborted: the last broker did not stop cleanly.
         levels: of delayed messages, as a running broker has them.
         light_queues: whether messages are dispatched to the further queues that they name.
-        fix_delay_times: give delayed messages that are dispatched anew after a crash their true deliver time, where a
+        fix_delay_times: give delayed messages that are dispatched again after a crash their true deliver time, where a
             4.9 broker would have them delivered at once.
         whole: what a broker's start leaves undone is done too, and what it would not load is mended; false to do what
             the broker does.
@@ -110,7 +110,7 @@ class StoreInputs:
     @property
     def indexed(self) -> bool:
         """Whether the settings have messages put into the index."""
-        return self.layout.conf.flag("messageIndexEnable", True)
+        return self.layout.conf.writes_index_files
 
     @property
     def checks_crc(self) -> bool:

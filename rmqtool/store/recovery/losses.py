@@ -8,7 +8,7 @@ from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
 from rmqtool.store.recovery.warnings import of_other_names
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a note names
 _MUCH = 1 << 30  # bytes
@@ -43,7 +43,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
         said.append(
             f"{counted(messages, 'intact message')}"
             f" after the end of the log {'is' if messages == 1 else 'are'} cut off; "
-            "rmqtool salvage STORE NEWSTORE keeps "
+            f"{command_line('salvage', 'STORE', 'NEWSTORE')} keeps "
             f"{kept} of them"
         )
     empty = not verdict.files or verdict.end <= verdict.files[0].base
@@ -89,10 +89,12 @@ def not_looked_at(recovery: Recovery) -> list[str]:
         return said + of_made_whole(recovery)
     lacks = _lacks_index(recovery)
     if lacks:
-        said.append("there is no index, although messages have keys: rmqtool rebuild STORE index builds it")
+        said.append(
+            f"there is no index, although messages have keys: {command_line('rebuild', 'STORE', 'index')} builds it"
+        )
     if not lacks or said[1:]:
         said.append("queues and index were not compared with the log")
-    return [*said[:-1], f"{said[-1]} (rmqtool check STORE looks at everything)"]
+    return [*said[:-1], f"{said[-1]} ({command_line('check', 'STORE')} looks at everything)"]
 
 
 def of_made_whole(recovery: Recovery) -> list[str]:
@@ -108,18 +110,18 @@ def of_made_whole(recovery: Recovery) -> list[str]:
         more = f" and {len(mended.irregular) - _NAMED} more" if mended.irregular[_NAMED:] else ""
         said.append(
             f"{', '.join(mended.irregular[:_NAMED])}{more}: the log has several messages for one queue offset, so "
-            "these queues stay as a broker makes them (rmqtool check STORE tells which)"
+            f"these queues stay as a broker makes them ({command_line('check', 'STORE')} tells which)"
         )
     if mended.gaps:
         said.append(
             f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
-            "(rmqtool check STORE tells where)"
+            f"({command_line('check', 'STORE')} tells where)"
         )
     if mended.fillers:
         said.append(
             f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
-            "first file: a broker that reads on from there passes over the rest of that file. rmqtool salvage STORE "
-            "NEWSTORE makes a store without such gaps"
+            "first file: a broker that reads on from there passes over the rest of that file. "
+            f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes a store without such gaps"
         )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):

@@ -15,7 +15,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.mending import cut_short, typed, way_on_alone
+from rmqtool.store.layout.mending import command_of, cut_short, way_on_alone
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -58,7 +58,7 @@ class Recovery:
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
-        """All queues by topic and queue id, also those that were begun anew."""
+        """All queues by topic and queue id, also those that were started again."""
         return self.dispatcher.queues
 
     @property
@@ -129,7 +129,7 @@ class _Run:
         found_ends = {key: queue.max_offset for key, queue in queues.items()}
         known = self._max_dispatched()
         self._check_single_file(known)
-        verdict = self._judged(judge, known)
+        verdict = self._judge_log(judge, known)
         early = self._without_deliver_time()
         redispatches = inputs.rules.redispatches(cut=known >= verdict.end)
         finished = None
@@ -181,7 +181,7 @@ class _Run:
             return
         (file,) = files
         way = way_on_alone(file, known)
-        words = f"{typed(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        words = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(
@@ -189,7 +189,7 @@ class _Run:
             "keeps every intact message"
         )
 
-    def _judged(self, judge: Judge, known: int) -> LogVerdict:
+    def _judge_log(self, judge: Judge, known: int) -> LogVerdict:
         """The end of the log; queues that know more are cut there, and without a log all are deleted."""
         loaded = self._loaded
         if not loaded.files:
@@ -276,7 +276,7 @@ class _Run:
         """Find the lowest offset of each queue; drop, or refuse, an empty last file that the broker fails at."""
         rules = self._inputs.rules
         for queue in self._queues.values():
-            if rules.blocked(queue):
+            if rules.is_blocked(queue):
                 file = queue.files[-1]
                 words = (
                     f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"

@@ -25,10 +25,11 @@ from rmqtool.store.disk import files as disk
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
+from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, read_timer
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.whole_log import can_go
 from rmqtool.store.recovery.whole_timer import lacks_checkpoint, make_timer
+from rmqtool.words import command_line
 
 _LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
 Say = Callable[[str, str], None]
@@ -40,7 +41,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
     if not files.present or not recovery.verdict.files:
         return
     whole = recovery.inputs.whole and recovery.inputs.rules.release.has_timer
-    if refused := _refused(recovery, files):
+    if refused := _find_refused(recovery, files):
         foreign = [path for path, _why in refused if path in files.log.foreign and can_go(path)]
         if whole and len(foreign) == len(refused):
             for path in foreign:
@@ -52,8 +53,9 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
             return
         else:
             recovery.warnings += [
-                f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: rmqtool rebuild "
-                f"{recovery.inputs.layout.root} timer makes wheel and timer log from the messages that wait"
+                f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: "
+                f"{command_line('rebuild', recovery.inputs.layout.root, 'timer')} makes wheel and timer log from the "
+                "messages that wait"
                 for path, why in refused
             ]
             return
@@ -64,7 +66,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
         start.run()
 
 
-def _refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
+def _find_refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
     """(path, why) of files on which a broker does not start."""
     rules = recovery.inputs.rules
     if not rules.release.has_timer:
@@ -96,7 +98,7 @@ class TimerAtStart:
     def run(self) -> None:
         """Hand over what changes; nothing where a start finds all in order."""
         stale = self._stale()
-        made = started(self.files, self.end, exactly=self.exactly)
+        made = read_timer(self.files, self.end, exactly=self.exactly)
         behind = self._behind(made)
         point = self.files.checkpoint
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(made.dangling)
@@ -232,7 +234,8 @@ class TimerAtStart:
         root = self.recovery.inputs.layout.root
         self.recovery.warnings.append(
             "timerlog: units are gone, and with them the place in the queue where their messages begin: a broker never "
-            f"delivers these. Nothing of the timer is changed here: rmqtool rebuild {root} timer finds all that wait"
+            f"delivers these. Nothing of the timer is changed here: {command_line('rebuild', root, 'timer')} finds "
+            "all that wait"
         )
 
     def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:
@@ -242,5 +245,6 @@ class TimerAtStart:
             self.recovery.warnings.append(
                 f"timerlog: ends at {self.files.end}, and the checkpoint says {flushed}; {len(made.dangling)} slots "
                 "lead after that end: a broker takes messages after the last unit from the queue again, and forgets "
-                f"those before it that have lost their units: rmqtool rebuild {root} timer finds all that wait"
+                f"those before it that have lost their units: {command_line('rebuild', root, 'timer')} finds all "
+                "that wait"
             )

@@ -1,4 +1,4 @@
-"""Cut a log at a message that somebody names, and queues and index with it: recovery with the end given."""
+"""Cut a log at a named message, and queues and index with it: recovery with the end given."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from formats.message.read import End
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
-from rmqtool.store.dispatch.reading import checked, reput_batches
+from rmqtool.store.dispatch.reading import check_records, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -78,17 +78,17 @@ def _end_without_messages(queue: QueueBuilder) -> int:
 
 
 def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: int) -> LogVerdict:
-    """The log as it ends at an offset; the index is built anew where it reaches behind."""
+    """The log as it ends at an offset; the index is rebuilt where it reaches behind."""
     files = loaded.files
     file = next((f for f in files if f.base <= cut < f.end), None)
     if file is None:
         low, high = files[0].base, files[-1].end
         raise BadValue(f"{cut}: not in the log, which reaches from {low} to {high}")
     at = cut - file.base
-    end, last = checked(file.view(), 0, at)
+    end, last = check_records(file.view(), 0, at)
     if end.at != at:
         raise _no_message(cut, file, end, inputs.layout)
-    here, _last = checked(file.view(), at, file.size)
+    here, _last = check_records(file.view(), at, file.size)
     number = files.index(file)
     before, behind = files[:number], files[number + 1 :]
     # at the very end there is nothing to cut; a run that was killed when it was through is run again so
@@ -96,7 +96,7 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
         raise _no_message(cut, file, here, inputs.layout)
     file.release()
     if last is None and before:
-        last = checked(before[-1].view(), 0, before[-1].size)[1]
+        last = check_records(before[-1].view(), 0, before[-1].size)[1]
         before[-1].release()
     stay, removed = split_at(loaded, cut)
     verdict = LogVerdict(
@@ -120,7 +120,7 @@ def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadVa
     Args:
         end: where the records before it end, or what is there.
     """
-    whole = checked(file.view(), end.at, file.size)[0]
+    whole = check_records(file.view(), end.at, file.size)[0]
     if whole.at > end.at:
         return BadValue(f"{cut}: no message begins there; the nearest before it begins at {file.base + end.at}")
     if whole.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN):
@@ -129,7 +129,7 @@ def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadVa
 
 
 def _index_again(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> None:
-    """Build index files that reach behind the cut anew: one that is ahead of the log takes no more entries."""
+    """Rebuild index files that reach behind the cut: one that is ahead of the log takes no more entries."""
     index = dispatcher.index
     ahead = [file for file in index.files if file.end_physical_offset >= verdict.end]
     if not ahead:

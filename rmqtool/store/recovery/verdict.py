@@ -14,8 +14,8 @@ from formats.message.read import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch
-from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
+from rmqtool.store.dispatch.batch import RecordBatch
+from rmqtool.store.dispatch.reading import Readahead, check_records, recovery_batches
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded
@@ -32,7 +32,7 @@ class LogVerdict:
         end: physical offset after the last message that stays.
         stop: why the log ends there, with the byte in ``stop_file``; None without files.
         first_file: the first that was checked, and why that one.
-        lost_from: physical offset from which on intact messages go because somebody named it; None where the log ends
+        lost_from: physical offset from which on intact messages go because the user named it; None where the log ends
             at damage or at its own end.
         last_store_timestamp: of the last message that was checked, ms; 0 without one.
         last_record: physical offset of that message, where the rules need it.
@@ -113,9 +113,9 @@ class _LogCheck:
         readahead = Readahead()
         try:
             while True:
-                view, limit = self._opened(file)
+                view, limit = self._open(file)
                 if dispatched_from is None:
-                    end, last = checked(view, 0, limit, crc=inputs.checks_crc)
+                    end, last = check_records(view, 0, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
                 else:
                     following = partial(self._following, number)
@@ -126,7 +126,7 @@ class _LogCheck:
                     end = self._dispatch(batches, file.base, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
-                end = rules.ended(file, end, limit)
+                end = rules.find_end(file, end, limit)
                 file.release()
                 passed += file.size
                 checking.done = passed
@@ -154,7 +154,7 @@ class _LogCheck:
             passed_over=self._passed_over,
         )
 
-    def _opened(self, file: Segment) -> tuple[memoryview, int]:
+    def _open(self, file: Segment) -> tuple[memoryview, int]:
         """A file's bytes, and how far a broker can read records in it."""
         view = file.view()
         if file.base not in self._readable:
@@ -162,15 +162,17 @@ class _LogCheck:
         return view, self._readable[file.base]
 
     def _following(self, number: int) -> tuple[memoryview, int] | None:
-        """The next file; None if it cannot be opened, which is told when it is its turn."""
+        """The next file; None if it cannot be opened, which is reported when its turn comes."""
         if number + 1 >= len(self._files):
             return None
         try:
-            return self._opened(self._files[number + 1])
+            return self._open(self._files[number + 1])
         except UnreadableStore:
             return None
 
-    def _dispatch(self, batches: Generator[Batch, None, End], at: int, dispatched_from: int, checking: Stage) -> End:
+    def _dispatch(
+        self, batches: Generator[RecordBatch, None, End], at: int, dispatched_from: int, checking: Stage
+    ) -> End:
         """Dispatch those records of one file that say this position or a later one, while all are checked."""
         while True:
             try:
@@ -191,7 +193,7 @@ class _LogCheck:
             self._dispatcher.put(wanted)
             batch.release()
 
-    def _note_passed_over(self, batch: Batch) -> None:
+    def _note_passed_over(self, batch: RecordBatch) -> None:
         """Note the record that begins where queues end: a 5.3 broker dispatches only those behind it."""
         if self._unknown > self._known:
             return

@@ -5,14 +5,14 @@ from itertools import pairwise
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment, name_of
-from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.dispatch.reading import check_records
 from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 
@@ -55,7 +55,7 @@ def of_other_names(inputs: StoreInputs) -> list[str]:
     """Files of the log that were renamed or swapped."""
     return [
         f"{place.path}: its records say that it begins at {place.told}: if it was renamed, give it the name "
-        f"{name_of(place.told)} again before anything is written; rmqtool salvage reads it there"
+        f"{name_of(place.told)} again before anything is written; {command_line('salvage')} reads it there"
         for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
     ]
 
@@ -81,7 +81,7 @@ def _of_missing_files(inputs: StoreInputs) -> list[str]:
 
 
 def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
-    """Queues that were begun anew, but not from the first message that the log may have for them."""
+    """Queues that were started again, but not from the first message that the log may have for them."""
     start = verdict.dispatched_from
     if start is None or start <= inputs.log.min_offset:
         return []
@@ -94,7 +94,9 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
         return []
     names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
     words = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
-    return [f"{words}earlier messages of the log are in no queue: see rmqtool check and rmqtool rebuild"]
+    return [
+        f"{words}earlier messages of the log are in no queue: see {command_line('check')} and {command_line('rebuild')}"
+    ]
 
 
 def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
@@ -112,7 +114,7 @@ def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
     words = (
         "compacted, and without the last messages: a broker's start after a crash takes them from the commit log, and "
     )
-    words += f"the next start does not: rmqtool rebuild {inputs.layout.root} compaction does it after this"
+    words += f"the next start does not: {command_line('rebuild', inputs.layout.root, 'compaction')} does it after this"
     return [f"{names}: {words}"]
 
 
@@ -134,7 +136,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
 def _first_end(inputs: StoreInputs, file: Segment) -> End:
     """The first place of a file that holds no record."""
     limit = inputs.rules.readable(file)
-    end, _last = checked(file.view(), 0, limit, crc=inputs.checks_crc)
-    end = inputs.rules.ended(file, end, limit)
+    end, _last = check_records(file.view(), 0, limit, crc=inputs.checks_crc)
+    end = inputs.rules.find_end(file, end, limit)
     file.release()
     return end

@@ -1,12 +1,12 @@
 """What to do about a store that a broker refuses to load, in the words of commands."""
 
 import os
-import shlex
 
-from rmqtool.store.layout.mending import typed, way_on
+from rmqtool.store.layout.mending import command_of, way_on
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
+from rmqtool.words import command_line
 
 
 def ways_on(recovery: Recovery) -> list[str]:
@@ -19,22 +19,26 @@ def ways_on(recovery: Recovery) -> list[str]:
     last = max(sizes, key=os.path.basename, default=None)
     found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     # one command mends all files that it can mend
-    ways = list(dict.fromkeys(f"{typed(way, layout)}: {way.does}" if way.command else way.does for way in found))
+    ways = list(dict.fromkeys(f"{command_of(way, layout)}: {way.does}" if way.command else way.does for way in found))
     compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
     if compacted:
-        rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "compaction", *layout.conf.options])
-        ways.append(f"{rebuild}: makes the logs of compacted topics again, from every intact message")
+        ways.append(
+            f"{layout.command('rebuild', 'compaction')}: makes the logs of compacted topics again, from every intact "
+            "message"
+        )
     queues = [why.rpartition(": ")[0] for why in recovery.refusals if _is_of_queue(why, layout)]
-    for path in filter(os.path.isdir, queues):
-        if not path.rpartition(os.sep)[2].isdecimal():
-            away = way_on(path, None, log.file_size, last=False)
-            ways.append(f"{shlex.join(away.command)}: {away.does}" if away.command else away.does)
+    ways += [
+        way_on(path, None, log.file_size, last=False).does
+        for path in filter(os.path.isdir, queues)
+        if not path.rpartition(os.sep)[2].isdecimal()
+    ]
     if any("topics.json" in why for why in recovery.refusals):
-        ways.append("put config/topics.json right, which says what kind of queues a topic has (see rmqtool check)")
+        ways.append(
+            f"put config/topics.json right, which says what kind of queues a topic has (see {command_line('check')})"
+        )
     elif queues and not recovery.inputs.whole:
         ways.append(f"{layout.command('recover')}: without --exactly it puts queue files right")
-    again = shlex.join(["rmqtool", "recover", layout.root, "--dry-run", *layout.conf.options])
-    return [*ways, f"{again}: shows the plan again"]
+    return [*ways, f"{layout.command('recover', '--dry-run')}: shows the plan again"]
 
 
 def _is_of_queue(why: str, layout: StoreLayout) -> bool:

@@ -2,7 +2,7 @@
 
 A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
 as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
-written anew. A message whose body does not match its checksum is one all the same; a place that holds no record is
+rewritten. A message whose body does not match its checksum is one all the same; a place that holds no record is
 passed over.
 """
 
@@ -19,7 +19,7 @@ from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
 from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, entries_of
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
@@ -46,7 +46,7 @@ class Mended(NamedTuple):
 
     Attributes:
         queues: those that were changed.
-        index_files: that were written anew because of a fault, or added.
+        index_files: that were rewritten because of a fault, or added.
         index_keys: how many keys were put into them.
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.
@@ -110,7 +110,7 @@ class _Making:
         if self._verdict.files and self._wanted:
             for key, queue in self._dispatcher.queues.items():
                 if key in self._damaged or not inputs.quick:
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             if inputs.indexed and not inputs.quick:
                 found = WholeIndex(index, self._verdict.min_offset)
             self._compare(found)
@@ -204,7 +204,7 @@ class _Making:
             # without a dtype the bytes would be in this machine's order
             whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
-    def _light(self, batch: Batch) -> None:
+    def _light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
         found: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
@@ -226,13 +226,13 @@ class _Making:
                 queue = self._staged.open(topic, queue_id)
                 if queue is not None:
                     self._dispatcher.queues[key] = queue
-                    self._queues[key] = self._opened(key, queue)
+                    self._queues[key] = self._open_queue(key, queue)
             self._queues.setdefault(key, None)
-        if self._queues[key] is None and self._staged.is_deleted(topic):
+        if self._queues[key] is None and topic in self._staged.deleted:
             self._deleted[topic] += messages
         return self._queues[key]
 
-    def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
+    def _open_queue(self, key: QueueKey, queue: Any) -> WholeQueue:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
@@ -259,7 +259,7 @@ class _Making:
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
-    def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
+    def _batches(self, what: str, start: int) -> Iterator[tuple[RecordBatch, Column]]:
         """(batch, position of each record) of all records from an offset on; they say their true positions.
 
         A file that begins inside the one before it is read whole: the offset may lie within one of its records.
@@ -286,7 +286,7 @@ class _Making:
 
     def _records(
         self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
-    ) -> Iterator[tuple[Batch, int]]:
+    ) -> Iterator[tuple[RecordBatch, int]]:
         """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:
@@ -321,7 +321,7 @@ class _Tags:
         def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
                 extended.append(Extension.of(self._inputs.layout, topic, queue_id))
-            found = _resolved(extended[0], has)
+            found = _resolve_extension(extended[0], has)
             equal: Column = found["tags_code"] == units["tags_code"]
             if times_of_level is not None and not equal.all():
                 equal |= times_of_level.same(found, units, times)
@@ -330,7 +330,7 @@ class _Tags:
         return same
 
 
-def _resolved(extension: Extension, has: Units) -> Units:
+def _resolve_extension(extension: Extension, has: Units) -> Units:
     """Entries with the tags code of its unit in the place of an address in a queue's extension."""
     found = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):

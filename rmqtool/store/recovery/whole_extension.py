@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from formats.endings import Ending
-from formats.queues.extension import Unit, read, units
+from formats.queues.extension import ExtensionUnit, read, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.files import make_file
@@ -40,13 +40,13 @@ class Extension:
         """That of a queue, to read only."""
         return cls(layout.files_in(layout.queue_path(topic, queue_id, FOLDER)))
 
-    def unit_at(self, offset: int) -> Unit | None:
+    def unit_at(self, offset: int) -> ExtensionUnit | None:
         """The unit at an offset, where a broker finds one now and later on."""
         file = self._files.find(offset)
         if file is None or offset - file.base >= self._end(file)[0]:
             return None
         unit = read(file.view(), offset - file.base, file.size)
-        return unit if isinstance(unit, Unit) else None
+        return unit if isinstance(unit, ExtensionUnit) else None
 
     def _end(self, file: Segment) -> tuple[int, bool]:
         """(byte behind the units that a file begins with, whether damage follows there)."""
@@ -54,7 +54,7 @@ class Extension:
             at, damaged = 0, True
             with suppress(UnreadableStore):
                 for at, unit in units(file.view()):  # noqa: B007
-                    damaged = not isinstance(unit, Unit) and unit.ending in (Ending.DAMAGED, Ending.CUT)
+                    damaged = not isinstance(unit, ExtensionUnit) and unit.ending in (Ending.DAMAGED, Ending.CUT)
                 file.release()
             self._ends[file.base] = at, damaged
         return self._ends[file.base]

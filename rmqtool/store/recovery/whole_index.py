@@ -1,4 +1,4 @@
-"""The index held against the keys of the log, in order, and written anew from the first file that differs.
+"""The index held against the keys of the log, in order, and rewritten from the first file that differs.
 
 Index files hold the keys of messages in the order of the log, each file going on where the one before it ended. After a
 start the keys of the last message may be there twice, for a broker puts them again; that is no fault.
@@ -11,7 +11,7 @@ import numpy as np
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, slots_array
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.sparse import data_end
-from rmqtool.store.dispatch.batch import Batch
+from rmqtool.store.dispatch.batch import RecordBatch
 from rmqtool.store.index.builder import INT_MAX, IndexBuilder, IndexFile
 from rmqtool.store.index.chains import BLOCK, Chains, used_entries
 
@@ -81,7 +81,7 @@ class WholeIndex:
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
-    def take(self, batch: Batch, position: Column) -> None:
+    def take(self, batch: RecordBatch, position: Column) -> None:
         """The keys of consecutive records.
 
         Args:
@@ -213,7 +213,7 @@ class WholeIndex:
             self._has = int((offsets == self._from).sum())
         return self._from
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         """Put the keys of messages from there on; of the first one those that it lacks, where a file was full."""
         batch = batch.since(self._from)
         own = np.flatnonzero(batch.physical_offset[batch.key_row] == self._from)

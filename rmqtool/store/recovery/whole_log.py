@@ -12,8 +12,8 @@ from typing import NamedTuple
 from formats.message.build import BLANK_SIZE, build_blank
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.reading import checked
-from rmqtool.store.log.commit_log import CommitLog, Found, next_record, walk_file
+from rmqtool.store.dispatch.reading import check_records
+from rmqtool.store.log.commit_log import CommitLog, Found, next_in_file, walk_file
 
 Stage = Callable[[], str]
 
@@ -92,7 +92,7 @@ def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segmen
         empty.append(files.pop())
     while files and not files[0].size:
         empty.append(files.pop(0))
-    fitted = [_fitted(file, log.file_size, stage, last=file is files[-1]) for file in files]
+    fitted = [_fit(file, log.file_size, stage, last=file is files[-1]) for file in files]
     right = {file.path for file in fitted if file.size == log.file_size}
     right |= {file.path for file in empty} | foreign
     return FittedLog(
@@ -104,7 +104,7 @@ def fit_log(log: CommitLog, refused: list[tuple[str, str]], removed: list[Segmen
     )
 
 
-def _fitted(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
+def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
     if file.size == wanted or (file.size > wanted and _holds_message(file, wanted)):
         return file
     blank_at = None if last or file.size > wanted else _end_of_records(file)
@@ -124,7 +124,7 @@ def _fitted(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
 
 def _end_of_records(file: Segment) -> int:
     """Byte behind the last record of a file, past damage before it."""
-    at = checked(file.view(), 0, file.size, crc=False)[0].at
+    at = check_records(file.view(), 0, file.size, crc=False)[0].at
     for found in walk_file(file, at, file.size, last=True, crc=False):
         if isinstance(found, Found):
             at = found.at + found.record.total_size
@@ -135,7 +135,7 @@ def _end_of_records(file: Segment) -> int:
 def _holds_message(file: Segment, start: int) -> bool:
     """Whether a record that says its own position lies behind a byte: then the length of all files is in question."""
     try:
-        return next_record(file.view(), file.base, start, file.size) < file.size
+        return next_in_file(file, start) < file.size
     finally:
         file.release()
 

@@ -1,4 +1,4 @@
-"""One queue held against the messages of the log that belong into it, and written anew from where it differs.
+"""One queue held against the messages of the log that belong into it, and rewritten from where it differs.
 
 A broker's start leaves a queue as it finds it but for its end. Here every message is compared with the entry at its own
 queue offset, as they come in the order of the log. At the first that differs the queue is cut, in staging files, and

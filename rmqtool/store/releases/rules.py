@@ -21,11 +21,12 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
+from rmqtool.store.disk.remote import is_partial
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
-from rmqtool.store.disk.sparse import data_end
+from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import first_version, release_of, unsupported, version_of
+from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
@@ -92,7 +93,7 @@ class ReleaseRules:
         Raises:
             Refused: the store has a form that these rules would do harm to.
         """
-        if (reason := self._unsupported()) is not None:
+        if (reason := self._why_unsupported()) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
 
@@ -100,8 +101,8 @@ class ReleaseRules:
         """Why the broker would not load the store because of the logs of compacted topics."""
         return []
 
-    def _unsupported(self) -> str | None:
-        return unsupported(self.layout)
+    def _why_unsupported(self) -> str | None:
+        return why_unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Load a directory: every entry must be a file of this size with a number for a name."""
@@ -133,7 +134,7 @@ class ReleaseRules:
     def _before(self, file: Segment, mark: bytes) -> int:
         """Byte of the first record that the broker takes for damage; looked for only where a file holds their mark."""
         view = file.view()
-        if not _holds(file, view, mark):
+        if not _holds(file, mark):
             return file.size
         at = 0
         while isinstance(record := read(view, at, file.size, crc=False), Record):
@@ -146,7 +147,7 @@ class ReleaseRules:
         """Whether the broker's reader takes a whole record for damage."""
         return self._only_v1 and record.version == 2
 
-    def ended(self, file: Segment, end: End, limit: int) -> End:
+    def find_end(self, file: Segment, end: End, limit: int) -> End:
         """Where the broker takes records to end in a file, and why, given what its reader says."""
         if end.at == limit < file.size:
             return End(Ending.DAMAGED, end.at, self.stumbles)
@@ -165,7 +166,7 @@ class ReleaseRules:
         """Whether queues are cut where they know all of the log only since its check has dispatched the rest."""
         return False
 
-    def blocked(self, queue: QueueBuilder) -> bool:
+    def is_blocked(self, queue: QueueBuilder) -> bool:
         """Whether the broker fails to load a queue after it has recovered it."""
         return False
 
@@ -173,7 +174,7 @@ class ReleaseRules:
         """Find a queue's lowest offset."""
         queue.correct_min(min_physical_offset)
 
-    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+    def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
         """The checkpoint with the field that recovery itself sets.
 
         Args:
@@ -283,9 +284,9 @@ class ReleaseRulesV5(ReleaseRules):
     def stumbles_over(self, record: Record) -> bool:
         return has_bad_batch_numbers(record)
 
-    def ended(self, file: Segment, end: End, limit: int) -> End:
+    def find_end(self, file: Segment, end: End, limit: int) -> End:
         """A blank is one only where its length fits the file, as any record's must."""
-        end = super().ended(file, end, limit)
+        end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
             said, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
             if said > room:
@@ -296,7 +297,7 @@ class ReleaseRulesV5(ReleaseRules):
         """The broker does not, and its next start then leaves out the first of these messages."""
         return self.waits or (cut and not self.exactly)
 
-    def blocked(self, queue: QueueBuilder) -> bool:
+    def is_blocked(self, queue: QueueBuilder) -> bool:
         """A last file without entries: the last entry is looked for in front of it (ConsumeQueue.correctMinOffset)."""
         if isinstance(queue, BatchQueueBuilder):
             return False
@@ -330,7 +331,7 @@ class ReleaseRulesV5(ReleaseRules):
         if len(fits):
             queue.min_logic_offset = first.base + start + (low + int(fits[0])) * UNIT
 
-    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+    def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
         if self._controller:
             last = min(max(point.confirm_phy_offset, low), end)
         return point._replace(confirm_phy_offset=last)
@@ -363,30 +364,36 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
         """So it does (ConsumeQueueStore.truncateDirty); all that a cut changes then are queues without an entry."""
         return self.exactly
 
-    def blocked(self, queue: QueueBuilder) -> bool:
+    def is_blocked(self, queue: QueueBuilder) -> bool:
         """A last file without entries is no hindrance any more."""
         return False
 
     def next_start(self, files: list[Segment], known: int) -> int:
         return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
 
-    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+    def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
         """Queues cannot have more than the log; a broker that goes by a later offset would find no file to begin at."""
-        point = super().confirmed(point, low=low, end=end, last=last)
+        point = super().confirm(point, low=low, end=end, last=last)
         return point._replace(logics_physical_offset=min(point.logics_physical_offset, end))
 
 
 _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
 
 
-def _holds(file: Segment, view: memoryview, mark: bytes) -> bool:
+def _holds(file: Segment, mark: bytes) -> bool:
+    view = file.view()
     if is_bulk(view, 0, len(view)):
         from rmqtool.store.log.scan import holds
 
         return holds(view, mark)
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    # most of the last file was never written, and each page of that would have to be looked at
-    return mapped.find(mark, 0, data_end(file.where, 0, file.size)) >= 0
+    if is_partial(view):
+        return mapped.find(mark) >= 0
+    beyond = len(mark)  # a mark may begin before a hole or end behind one
+    return any(
+        mapped.find(mark, max(start - beyond, 0), stop + beyond) >= 0
+        for start, stop in extents_of(file.where, 0, file.size)
+    )
 
 
 class ChosenRules(NamedTuple):

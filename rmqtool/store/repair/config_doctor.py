@@ -18,10 +18,10 @@ from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
 from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
-from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
+from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, ConfigSource, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
+from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
 from rmqtool.store.tier.guard import DO_NOT_START
 
 _SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case: a broker needs no configuration for them, and makes it when it uses them
@@ -45,8 +45,8 @@ class ConfigOutcome:
     """What becomes of one config file.
 
     Attributes:
-        source: see :class:`rmqtool.store.config.sources.Source`; ``built``: from queues and log alone.
-        written: whether the file is put anew.
+        source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log alone.
+        written: whether the file is rewritten.
     """
 
     file: str
@@ -120,7 +120,7 @@ class ConfigDoctor:
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
         if name == METADATA and source.kind == EMPTY:
-            # a broker that reads an empty table there begins the tier anew
+            # a broker that reads an empty table there starts a new tier
             self.warnings.append(
                 f"{DO_NOT_START}: config/{name} cannot be read, and nothing of it can be saved: left as it is. Put it "
                 "back from a copy, or a broker does not find the tier"
@@ -143,7 +143,7 @@ class ConfigDoctor:
         self.outcomes.append(ConfigOutcome(file=name, source=kind, reason=source.reason, written=True, changes=changes))
         self._new[name] = self._bytes(name, source, value, changes)
 
-    def _bytes(self, name: str, source: Source, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
+    def _bytes(self, name: str, source: ConfigSource, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
         if source.data is not None and not changes:
             return source.data
         model = KINDS[name]
@@ -204,12 +204,12 @@ class ConfigDoctor:
             compared = topic not in strangers and topic not in evidence.other
             for queue_id in queues if compared else ():
                 limits = evidence.range_of(topic, int(queue_id))
-                changes += _clamped(queues, queue_id, limits, f"{key} queue {queue_id}")
+                changes += _clamp(queues, queue_id, limits, f"{key} queue {queue_id}")
         light = value.get("lmqOffsetTable") or {}
         for key in light:
             topic, _group = split_key(key)
             if topic in evidence.topics:
-                changes += _clamped(light, key, evidence.range_of(topic, 0), key)
+                changes += _clamp(light, key, evidence.range_of(topic, 0), key)
             else:
                 strangers.add(topic)
         for topic in sorted(strangers):
@@ -221,11 +221,11 @@ class ConfigDoctor:
         table = value.get("offsetTable") or {}
         changes: list[ConfigChange] = []
         for level in table:
-            changes += _clamped(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
+            changes += _clamp(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
         known = set(map(int, table))
         # a level has no entry before its first delivery; where that was, its copy is in the log
         missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
-        for level, offset in delivered(self.layout, evidence).items() if missing else ():
+        for level, offset in find_delivered(self.layout, evidence).items() if missing else ():
             if level not in known:
                 table[level] = offset
                 reason = "its copy is in the log"
@@ -258,7 +258,7 @@ def _is_5(value: dict[Any, Any]) -> bool:
     return isinstance(version, dict) and "stateVersion" in version
 
 
-def _clamped(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
+def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
     """Move one offset into a queue's range. One in front of what has expired is left: consumers go on by themselves."""
     low, high = limits
     offset = int(table[key])

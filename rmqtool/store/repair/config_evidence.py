@@ -83,7 +83,7 @@ def gather(layout: StoreLayout) -> Evidence | None:
     return evidence
 
 
-def delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
+def find_delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
     """Delay level to the queue offset after the last message whose delivered copy is in the log.
 
     Levels deliver in order, so all before it are delivered too. What cannot be proved is delivered again.

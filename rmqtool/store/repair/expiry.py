@@ -35,7 +35,7 @@ from rmqtool.store.releases.rules import rules_for
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72
@@ -61,7 +61,7 @@ class CleanReport:
     newMinPhyOffset: int  # after
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
-    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; whoever knows groups fills it
+    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; by callers that know groups
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
     deleted: bool = False  # for good; else they lie in the backup
@@ -125,7 +125,7 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
     return found
 
 
-def _dispatched(layout: StoreLayout, log: list[Segment]) -> int:
+def _dispatched_to(layout: StoreLayout, log: list[Segment]) -> int:
     """Physical offset before which queues need nothing of the log any more: behind it there are messages that no queue
     knows yet, or that the recovery of a store that was not closed looks at."""
     known, size = -1, layout.queue_size()
@@ -147,14 +147,14 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
     log = layout.commit_log().files
     older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
     expired = _expired_log(log, older_than, most)
-    dispatched = _dispatched(layout, log) if expired else 0
+    dispatched = _dispatched_to(layout, log) if expired else 0
     gone = [file for file in expired if file.end <= dispatched]
     warnings = []
     if kept := len(expired) - len(gone):
         first = "recover" if layout.aborted else "dispatch"
         warnings.append(
             f"{kept} expired files of the log hold messages that may not be in their queues yet; their queue offsets "
-            f"would be lost with the files: rmqtool {first} {layout.root} first"
+            f"would be lost with the files: {command_line(*first.split(), layout.root)} first"
         )
     before = log[0].base if log else -1
     low = log[len(gone)].base if log else -1
@@ -171,7 +171,7 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
         for batch in batch_queues_of(layout):
             paths += [file.path for file in _expired_queue(batch.segments, low, BATCH_UNIT)]
         paths += _expired_index(layout.index_paths(), low)
-        paths += [file.path for file in TimerFiles(layout).expired(low)]
+        paths += [file.path for file in TimerFiles(layout).find_expired(low)]
     return paths, before, low, warnings
 
 
@@ -193,7 +193,7 @@ def clean(
         dry_run: look only.
         delete: for good, so that space is gained at once, on a full disk too; else the files lie in the backup. A run
             that is killed is run again.
-        shown: a plan that somebody has agreed to; nothing else is done.
+        shown: a plan that was confirmed; nothing else is done.
 
     Raises:
         Refused: the store is in use, its role forbids it, its queues would no longer fit the tier, or the plan is
@@ -220,7 +220,7 @@ def clean(
     with changing(layout, "clean", backup) as change:
         if change.finished is not None and change.finished[1] == "clean":
             # this is the command that goes on with it; how many files were asked for is done by that
-            return _finished(layout, reserved_hours, change.finished[0])
+            return _report_finished(layout, reserved_hours, change.finished[0])
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, said + warnings)
         if paths:
@@ -248,7 +248,7 @@ def _dangers(layout: StoreLayout, paths: list[str], low: int) -> list[str]:
     return [one.words for one in tier.dangers(local_ranges(layout, low=low))] if tier is not None else []
 
 
-def _finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:
+def _report_finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:
     """What an interrupted run has removed, that was finished just now."""
     places = Places.of(layout)
     actions = [action for action in manifests.read(folder, places).actions if action.kept is not None]
@@ -282,7 +282,7 @@ def _delete(
     between it leaves what the next run, or a broker, finds expired. It takes no room.
 
     Args:
-        limited: only so many files of the log were asked for: the same command would count anew.
+        limited: only so many files of the log were asked for: the same command would count again.
     """
     logs = Places.of(layout).log_folders
     signals.defer()

@@ -1,4 +1,4 @@
-"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in; mend config files.
+"""Rebuild consume queues, index or checkpoint from the commit log alone, aside, and swap them in; mend config files.
 
 The same builders as recovery has, fed with every message of the log from its first file on. For consume queues, which
 number their messages, the log must be whole but for wrong checksums of bodies: where it is damaged, recover cuts it and
@@ -26,13 +26,13 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder
+from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.actions import Say, lost, prepare_index
+from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
@@ -44,7 +44,7 @@ from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -105,6 +105,7 @@ class Rebuild:
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
+        self._left_out: set[str] = set()  # topics that were deleted
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -123,7 +124,7 @@ class Rebuild:
         ):
             raise Refused(forms[0])
         for path in log.segments.foreign:
-            raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
+            raise CorruptFile(path, None, f"does not belong in a commit-log directory (see {command_line('check')})")
         builder = self.inputs.batch_builder()
         files = log.segments.files
         expected = files[0].base if files else 0
@@ -172,7 +173,7 @@ class Rebuild:
             if said != left:
                 raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
             return True
-        if end.ending is not Ending.UNWRITTEN or lost(log, self.verdict)[0] or not last:
+        if end.ending is not Ending.UNWRITTEN or find_lost(log, self.verdict)[0] or not last:
             raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage does not")
         return False
 
@@ -197,12 +198,12 @@ class Rebuild:
             used = has_bytes(file.path, end.at, file.size)
             if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
                 return end
-            at = next_record(view, file.base, end.at + 1, file.size)
+            at = next_in_file(file, end.at + 1)
             if at >= file.size:
                 return end
             self._met.passed_bytes += at - end.at
 
-    def _dispatch(self, file: Segment, at: int, batch: Batch) -> int:
+    def _dispatch(self, file: Segment, at: int, batch: RecordBatch) -> int:
         """Dispatch records that lie in a file from a byte on; returns the byte behind them.
 
         Raises:
@@ -224,6 +225,9 @@ class Rebuild:
         return int(ends[-1])
 
     def _open_queue(self, topic: str, queue_id: int) -> QueueBuilder | None:
+        if topic in self._staged.deleted:
+            self._left_out.add(topic)
+            return None
         queue = self._staged.open(topic, queue_id)
         if queue is not None:
             queue.files = []  # what is on disk is not looked at
@@ -249,6 +253,11 @@ class Rebuild:
                 )
 
     def _say_what_was_met(self) -> None:
+        for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
+            self.warnings.append(
+                f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
+                "topic (mqadmin updateTopic), stop the broker and rebuild"
+            )
         if self._met.wrong_bodies:
             self.warnings.append(
                 f"{counted(self._met.wrong_bodies, 'message has', 'messages have')} a body that does not match "
@@ -367,7 +376,7 @@ def rebuild(
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
-        # looked at anew under the lock, and after the snapshot that the commit compares it with
+        # looked at again under the lock, and after the snapshot that the commit compares it with
         return _run(StoreLayout(layout.root, layout.conf), parts, change, said, apply=True)
 
 

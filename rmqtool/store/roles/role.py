@@ -17,7 +17,7 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.layout.log_signs import dledger_dirs, missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.layout.version import has_rocksdb_queues
+from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place
 
 EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
 
@@ -69,11 +69,6 @@ def roles_of(layout: StoreLayout) -> list[RoleFact]:
     return [_broker(layout), *_forms(layout)]
 
 
-def has_role(layout: StoreLayout, role: Role) -> bool:
-    """Whether a directory has a role."""
-    return any(fact.role is role for fact in roles_of(layout))
-
-
 def says_role(layout: StoreLayout) -> bool:
     """Whether anything tells a master's directory from a slave's, which look the same."""
     return bool(layout.conf.options or layout.conf.values) or _broker(layout).role is not Role.MASTER
@@ -108,8 +103,9 @@ def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
         yield RoleFact(role=Role.TIERED, reason=reason)
     yield from _folders(layout)
     if has_rocksdb_queues(layout):
+        place = queue_database_place(layout)
         by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
-        reason = "storeType=defaultRocksDB" if by_settings else "consumequeue is a RocksDB database"
+        reason = "storeType=defaultRocksDB" if by_settings or place is None else f"{place} is a RocksDB database"
         yield RoleFact(role=Role.ROCKSDB, reason=reason)
 
 

@@ -12,6 +12,7 @@ from rmqtool.errors import Refused
 from rmqtool.store.config.fit import refuse_misfits, unfit
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
+from rmqtool.words import command_line
 
 
 class Verdict(StrEnum):
@@ -57,11 +58,11 @@ _ALLOWED = Rule(Verdict.ALLOWED)
 _GUARDED = Rule(Verdict.GUARDED)
 
 
-def _warned(words: str) -> Rule:
+def _warn(words: str) -> Rule:
     return Rule(Verdict.WARNED, words)
 
 
-def _refused(words: str, way_out: str) -> Rule:
+def _refuse(words: str, way_out: str) -> Rule:
     return Rule(Verdict.REFUSED, words, way_out)
 
 
@@ -75,8 +76,8 @@ _CONFIG = ("rebuild config",)
 _TRUNCATE = ("truncate",)
 _OLD_BYTES = "files have changed since, and the brokers of its group go by what is there now"
 _WITHOUT_FORCE = "undo without --force puts back what has not changed since"
-_MAY_LACK = _warned("it has what its master had sent when it stopped: the master may have more")
-_FROM_MASTER = _warned("a replica takes topics, groups and offsets from its master again as soon as it follows it")
+_MAY_LACK = _warn("it has what its master had sent when it stopped: the master may have more")
+_FROM_MASTER = _warn("a replica takes topics, groups and offsets from its master again as soon as it follows it")
 
 _SLAVES_GO_ON = (
     "goes on behind its own end, which is then in the middle of a record: from there on it copies bytes that are no "
@@ -91,26 +92,26 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.MASTER: _row(
         (
             _TRUNCATE,
-            _warned(
+            _warn(
                 f"a slave of this master that has more than what stays {_SLAVES_GO_ON}. Cut its log at the same place, "
                 "or empty its directory, before the two start"
             ),
         ),
         (
             _FORCED,
-            _warned(
+            _warn(
                 f"a slave of this master that has what came since keeps it, and {_SLAVES_GO_ON}. Empty its directory "
                 "before the two start"
             ),
         ),
     ),
     Role.SLAVE: _row(
-        (_TRUNCATE, _warned("its master sends again what is cut here, as soon as it follows it")),
-        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        (_TRUNCATE, _warn("its master sends again what is cut here, as soon as it follows it")),
+        (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (
             STORING,
-            _refused(
+            _refuse(
                 f"a slave that has a record of its own {_SLAVES_GO_ON}",
                 "Write to its master. To make this store the master, give it a broker's settings that say so "
                 "(brokerRole, brokerId)",
@@ -122,48 +123,51 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.CONTROLLER: _row(
         (
             _TRUNCATE,
-            _warned(
+            _warn(
                 "what is cut here comes back when it follows its master; if it becomes the master itself, it is cut "
                 "off the other replicas too. epochFileCheckpoint stays as it is"
             ),
         ),
         (
             ("clean",),
-            _refused(
+            _refuse(
                 "a replica whose log begins behind the place up to which its epochs agree with its master's throws the "
                 "log away when it follows, and puts what comes then at wrong offsets",
                 "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
             ),
         ),
-        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
         (
             STORING,
-            _refused(
+            _refuse(
                 "when a replica follows its master again, it cuts off what the master does not have, and nothing tells",
-                "Start the brokers of its group, and send to their master (rmqtool send)",
+                f"Start the brokers of its group, and send to their master ({command_line('send')})",
             ),
         ),
         (OFFSETS, _FROM_MASTER),
         (TAKING_OUT, _MAY_LACK),
     ),
     Role.DLEDGER: _row(
-        ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refused(_DLEDGER_LOG, _DLEDGER_WAY)),
-        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refuse(_DLEDGER_LOG, _DLEDGER_WAY)),
+        (_FORCED, _refuse(_OLD_BYTES, _WITHOUT_FORCE)),
         (_CONFIG, _FROM_MASTER),
-        (STORING, _refused(_DLEDGER_LOG, "Start the brokers of its group, and send to their leader (rmqtool send)")),
+        (
+            STORING,
+            _refuse(_DLEDGER_LOG, f"Start the brokers of its group, and send to their leader ({command_line('send')})"),
+        ),
         (
             OFFSETS,
-            _refused(
+            _refuse(
                 f"{_DLEDGER_LOG}, nor reads: the times of messages are not known",
                 "Start the brokers of its group, and use mqadmin resetOffsetByTime",
             ),
         ),
         (
             TAKING_OUT,
-            _refused(
+            _refuse(
                 "its log is a DLedger log, which rmqtool does not read",
-                "Start the brokers of its group, and take what they serve (rmqtool mirror)",
+                f"Start the brokers of its group, and take what they serve ({command_line('mirror')})",
             ),
         ),
     ),
@@ -171,26 +175,26 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ((*RECOVERING, *_TRUNCATE, QUEUES, "append", "mirror"), _GUARDED),
         (
             _FORCED,
-            _refused(
+            _refuse(
                 "its broker has gone on uploading since: queues that do not fit the tier have it deleted or not used",
                 _WITHOUT_FORCE,
             ),
         ),
-        (("dlq requeue",), _warned("dead letters that are in the tier alone are not sent again")),
+        (("dlq requeue",), _warn("dead letters that are in the tier alone are not sent again")),
         (
             ("run", "serve"),
-            _refused(
+            _refuse(
                 "rmqtool does not read the tier: consumers, retries and POP would pass over the messages in it, as if "
                 "they had expired",
                 _TIER_BROKER,
             ),
         ),
-        (("salvage",), _warned("messages that are in the tier alone are not taken")),
+        (("salvage",), _warn("messages that are in the tier alone are not taken")),
         (
             ("export",),
-            _refused(
+            _refuse(
                 "messages are in the tier alone, which rmqtool does not read",
-                f"{_TIER_BROKER}, and take what it serves (rmqtool mirror)",
+                f"{_TIER_BROKER}, and take what it serves ({command_line('mirror')})",
             ),
         ),
     ),
@@ -198,14 +202,14 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
     Role.PART_MISSING: _row(
         (
             (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, "export"),
-            _refused("messages in that folder would be taken for lost", _MOUNT),
+            _refuse("messages in that folder would be taken for lost", _MOUNT),
         ),
-        (("salvage",), _warned("messages in that folder are not taken")),
+        (("salvage",), _warn("messages in that folder are not taken")),
     ),
     Role.ROCKSDB: _row(
         (
             ("recover", "dispatch", "clean", "truncate", QUEUES, "rebuild index", "rebuild checkpoint"),
-            _refused(
+            _refuse(
                 "its queues are in a RocksDB database, which is not written in place",
                 "{recover --dry-run} tells what a broker does at its next start, and {salvage NEWSTORE} makes a new "
                 "store with queue files",
@@ -213,7 +217,7 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         ),
         (
             (*STORING, *OFFSETS),
-            _refused(
+            _refuse(
                 "its queues are in a RocksDB database, which is not written in place",
                 "{export NEWSTORE} or {salvage NEWSTORE} makes a new store with queue files",
             ),
@@ -239,13 +243,13 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
     for fact in roles_of(layout):
         for rule in dict.fromkeys(rule_of(fact.role, command) for command in commands):
             if rule.verdict is Verdict.REFUSED:
-                raise Refused(f"{layout.root}: {_said(layout, fact, rule)}")
+                raise Refused(f"{layout.root}: {_say(layout, fact, rule)}")
             if rule.verdict is Verdict.WARNED:
-                warnings.append(_said(layout, fact, rule))
+                warnings.append(_say(layout, fact, rule))
     return warnings + (unfit(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
-def unsaid(layout: StoreLayout) -> str | None:
+def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
     """A word for who stores messages in a directory of which nothing says whether it is a master's; else None."""
     if says_role(layout):
         return None
@@ -255,6 +259,6 @@ def unsaid(layout: StoreLayout) -> str | None:
     )
 
 
-def _said(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
+def _say(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
     words = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
     return f"{NAMES[fact.role]} ({fact.reason}): {words}"

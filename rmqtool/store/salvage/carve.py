@@ -15,7 +15,7 @@ from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from formats.topics import HALF
+from formats.topics import HALVES
 from formats.variants.timer import QUEUE_ID, TOPIC
 from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
@@ -32,7 +32,7 @@ from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
-from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
@@ -48,9 +48,10 @@ from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
+from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import packed, span_of, torn_properties
+from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
@@ -62,12 +63,13 @@ _PARTS = (
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
-HALF_TOPIC = HALF.encode()
+HALF_TOPICS = {topic.encode() for topic in HALVES}
 
 
 _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
+    "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable", "timerRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
@@ -136,7 +138,7 @@ class Salvage:
 
     def _run(self) -> SalvageReport:
         make_folders(os.path.join(self.target, "commitlog"))
-        # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
+        # until all is done the store counts as not cleanly stopped: a broker would rebuild it, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
@@ -158,6 +160,7 @@ class Salvage:
             self.left_out,
         )  # fmt: skip
         self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
+        self.warnings += open_halves(self.layout, self.left_out)
         self._say_passed()
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
@@ -263,7 +266,7 @@ class Salvage:
         if stumbles is not None:
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return
-        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must whoever reads on
+        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must later readers
             self.torn += 1
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
         transaction = record.sys_flag & TRANSACTION_MASK
@@ -279,7 +282,7 @@ class Salvage:
                 record = self.light.renumber(record)
         with self._room():
             physical = self.writer.reserve(record.total_size)
-        if record.topic == HALF_TOPIC and physical != found.physical_offset:
+        if record.topic in HALF_TOPICS and physical != found.physical_offset:
             self.halves[found.physical_offset] = physical
         prepared = record.prepared_transaction_offset
         moved = record._replace(
@@ -287,7 +290,7 @@ class Salvage:
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(packed(found.record, moved))
+        self.writer.append(pack_moved(found.record, moved))
         self.messages += 1
 
     def _number(self, found: Found) -> int | None:
@@ -352,7 +355,7 @@ class Salvage:
         return copied
 
     def _say_passed(self) -> None:
-        """What could not be read beside the messages; queues, index and marks are made anew whatever they were."""
+        """What could not be read beside the messages; queues, index and marks are rebuilt whatever they were."""
         for path, reason in sorted((self.layout.passed or {}).items()):
             name = os.path.relpath(path, self.layout.root)
             self.warnings.append(f"{reason}: passed over")
@@ -373,9 +376,14 @@ class Salvage:
                 found[name] = None
                 self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: config/{name} is left out")
-        if found or "consumequeue" in rocksdb_forms(self.layout):
+        if (point := timer_checkpoint(self.layout, self._moved_queues(), self.left_out, self.warnings)) is not None:
+            found["timercheck"] = point
+        if found or queue_database_place(self.layout) is not None:
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
+        if not self.layout.conf.writes_index_files and self.layout.conf.flag("messageIndexEnable", True):
+            self.warnings.append("the new store has its index in files: start a broker on it without "
+                                 "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip
         return found
 
     def _readable(self, name: str) -> bytes | None:

@@ -1,6 +1,6 @@
 """The logs of compacted topics in a store that was salvaged: their consumers read nothing else.
 
-What a compaction log has is kept also where it has expired in the commit log; what is damaged there is made anew from
+What a compaction log has is kept also where it has expired in the commit log; what is damaged there is rebuilt from
 what was carved.
 """
 
@@ -46,7 +46,7 @@ def carry_over(
         for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():
             folder = target.path(FOLDER, kind, queue.topic, str(queue.queue_id))
             for file in segments:
-                if failed := _copied(file, folder):
+                if failed := _copy(file, folder):
                     said += failed
                     left_out.append(FOLDER)
     try:
@@ -71,7 +71,7 @@ def carry_over(
     return said + builder.warnings
 
 
-def _copied(file: Segment, folder: str) -> list[str]:
+def _copy(file: Segment, folder: str) -> list[str]:
     """Copy one file as far as it can be read; what keeps it from being whole."""
     make_folders(folder)
     with make_file(f"{folder}/{file.base:020d}") as made:

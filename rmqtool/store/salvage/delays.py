@@ -6,7 +6,8 @@ from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue, open_queue
-from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
+from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.queues.rocks_open import open_rocks_queue
 
 _TOPIC = SCHEDULE_TOPIC.decode()
 _LOOKED_AT = 64  # newest units of a level

@@ -14,7 +14,7 @@ def span_of(record: Record) -> int:
     return max(int(number), 1) if number.isdecimal() and len(number) < 6 else 1
 
 
-def packed(old: Record, new: Record) -> bytes:
+def pack_moved(old: Record, new: Record) -> bytes:
     """The moved record's bytes, with its whole-record checksum made good where it was."""
     data = pack(new)
     if CRC32_NAME in old.properties and verify_crc(pack(old)):

@@ -30,7 +30,7 @@ class SalvageReport:
     lostBytes: int = 0
     renumbered: list[Renumbered] = field(default_factory=list)
     wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
-    restarted: int = 0  # messages of queues that began anew at a lower offset: they follow those before them
+    restarted: int = 0  # messages of queues that restarted at a lower offset: they follow those before them
     duplicates: int = 0  # older records whose queue offset another one before them had: stale bytes come back to life
     configs: list[str] = field(default_factory=list)
     leftOut: list[str] = field(default_factory=list)  # what of the source, beside messages, could not be read

@@ -12,26 +12,26 @@ from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.log.true_names import Place, stated_base
+from rmqtool.store.log.true_names import MisnamedFile, stated_base
 from rmqtool.store.repair.lengths import lone_length
 
 _MOST_WRONG = 1_000_000  # numbers that are remembered as wrong; a log with more has no order to follow
 
 
-def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
+def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[MisnamedFile]]:
     """The log's files where their records say that they lie; those that had moved; and those that are passed over.
 
     Of several files for one place, the one with records under their own name counts, else any with records: the
     others are copies.
     """
-    chosen: dict[int, tuple[int, Segment, Place]] = {}
-    passed: list[Place] = []
+    chosen: dict[int, tuple[int, Segment, MisnamedFile]] = {}
+    passed: list[MisnamedFile] = []
     for file in log.segments:
         told = stated_base(file, log.file_size)
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
         here = Segment(file.path, base, file.size, file.mtime_ns)
-        one = rank, here, Place(file.path, file.base, base)
+        one = rank, here, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
             one, other = (one, other) if rank < other[0] else (other, one)
@@ -42,14 +42,14 @@ def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
 
 
-def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], str] = str) -> list[str]:
+def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Callable[[str], str] = str) -> list[str]:
     """What :func:`true_files` has found, for people.
 
     Args:
         name: the file that a path stands for.
     """
     words = [f"{name(one.path)}: its records say that it begins at {one.told}: read there" for one in moved]
-    return words + [f"{name(one.path)}: another file holds what is at {one.told}: passed over" for one in passed]
+    return words + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
 
 
 def true_length(log: CommitLog) -> list[str]:

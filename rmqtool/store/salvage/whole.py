@@ -12,8 +12,9 @@ from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.delays import other_deliver_times
 from rmqtool.store.salvage.report import SalvageReport
+from rmqtool.words import command_line
 
-_INSTEAD = "nothing is exported; rmqtool salvage keeps every intact message"
+_INSTEAD = f"nothing is exported; {command_line('salvage')} keeps every intact message"
 
 
 def export_store(layout: StoreLayout, target: str) -> SalvageReport:
@@ -30,7 +31,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
     heed(layout, "export")
     queue_database(layout)  # without which nothing tells when what waits is due
     for name in TABLES:
-        with suppress(CorruptFile):  # is told below
+        with suppress(CorruptFile):  # is reported below
             config_database(layout, name)
     _refuse_use(layout)
     salvage = Salvage(layout, target, "export")
@@ -59,7 +60,7 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.leftOut:
-        advice = f"rmqtool check {layout.root} tells what is wrong"
+        advice = f"{command_line('check', layout.root)} tells what is wrong"
         raise CorruptFile(layout.path(report.leftOut[0]), None, f"cannot be read: {_INSTEAD}; {advice}")
     moved = {
         "queues lack messages": len(report.renumbered),
@@ -67,6 +68,6 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         "messages have wrong queue offsets": report.wrongOffsets,
         "queues without a message would begin at 0 again": sum(not queue.kept for queue in report.emptyQueues),
     }
-    told = [f"{count} {what}" for what, count in moved.items() if count]
-    if told:
-        raise CorruptFile(layout.path("commitlog"), None, f"{', '.join(told)}: offsets would change: {_INSTEAD}")
+    changes = [f"{count} {what}" for what, count in moved.items() if count]
+    if changes:
+        raise CorruptFile(layout.path("commitlog"), None, f"{', '.join(changes)}: offsets would change: {_INSTEAD}")

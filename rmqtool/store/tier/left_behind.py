@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.tier.tier import Key, Tier, local_ranges
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
         return []
     if first_of is None:
         ranges: dict[Key, tuple[int, int]] = {}
-        with suppress(RmqError):  # of queues that cannot be read: then all of the tier is told
+        with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
             ranges = local_ranges(layout)
     else:
         found = {key: first_of(key) for key in tier.queues}
@@ -67,5 +67,6 @@ def words_of(left: list[NotTaken], what: str) -> str | None:
     messages, verb, they = counted(number, "message"), *(("is", "it is") if number == 1 else ("are", "they are"))
     return (
         f"{messages} of {counted(len(left), 'queue')} {verb} {what}: {they} in the tier alone "
-        f"({left[0].where}). Start the broker, which reads the tier too, and take what it serves (rmqtool mirror)"
+        f"({left[0].where}). Start the broker, which reads the tier too, and take what it serves "
+        f"({command_line('mirror')})"
     )

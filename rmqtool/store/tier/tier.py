@@ -159,7 +159,8 @@ class Tier:
                 alone = sum(map(len, self.all_alone(ranges).values()))
                 words = (
                     f"config/{METADATA} and its .bak cannot be read: a broker's next start finds nothing of the tier, "
-                    f"serves none of the {alone} messages that are in it alone, and begins it anew in the same folder"
+                    f"serves none of the {alone} messages that are in it alone, and starts a new tier in the same "
+                    "folder"
                 )
                 yield Danger(kind="ignored", topic=None, queueId=None, messages=alone, words=words)
             return
@@ -222,7 +223,7 @@ def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
 
 
 def _owner(layout: StoreLayout, metadata: TieredMetadata | None, brokers: set[str]) -> str | None:
-    """The broker whose tier it is, where several use one folder; None where that need not or cannot be told."""
+    """The broker whose tier it is, where several use one folder; None where that is not needed or not known."""
     name = layout.conf.text("brokerName")
     if name in brokers:
         return name

@@ -28,7 +28,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import started
+from rmqtool.store.queues.timer.start import read_timer
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.plan import run_recovery
@@ -230,7 +230,7 @@ def _compare_model(case: TimerCase, store: Path, state: dict[str, Any]) -> None:
         start = TimerAtStart(recovery, files, change, lambda _text, _path: None)
         case.same("end of the timer log", files.end, state["end"])
         case.same("next queue offset", start.queue_offset(), state["queueOffset"])
-        case.same("slots", dict(_coming(started(files, exactly=True).slots, state["readTime"])), _slots(state))
+        case.same("slots", dict(_coming(read_timer(files, exactly=True).slots, state["readTime"])), _slots(state))
 
 
 def _compare_exact(case: TimerCase, engine: Engine, again: dict[str, Any], state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from tests.interop import engine
 from tests.interop.serving import Serving
 
@@ -96,7 +96,7 @@ def run(name: str, namesrv: str, count: int = 40) -> tuple[str, str]:
 
 async def _make_topic(address: str) -> None:
     host, _, port = address.rpartition(":")
-    async with connected(host, int(port)) as connection:
+    async with open_connection(host, int(port)) as connection:
         answer = await connection.call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=_TOPIC), 30)
         assert answer.code == 0
 

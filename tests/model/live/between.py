@@ -8,7 +8,7 @@ from random import Random
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.serve.running import until_stopped
 from tests.client.lying import Liar, Opaques, lied_about
 from tests.client.peers import peer, route, tells
 from tests.model.neighbours import Forked
@@ -35,7 +35,7 @@ class Between(Forked):
         return f"{self._way} (seed {self._seed})"
 
     async def _serve(self, write: int) -> None:
-        async with until_told() as told, self._name_server() as address:
+        async with until_stopped() as told, self._name_server() as address:
             os.write(write, address.encode())
             os.close(write)
             await told.wait()

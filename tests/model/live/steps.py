@@ -284,10 +284,10 @@ def _hurry() -> None:
     )
     for owner, name, value in changes:
         setattr(owner, name, value)
-    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__
+    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__ or {}
     defaults["settle"] = 0.3
-    ClientOptions.__init__.__kwdefaults__["timeout"] = 1.0
-    PushOptions.__init__.__kwdefaults__["pull_batch"] = 5
+    (ClientOptions.__init__.__kwdefaults__ or {})["timeout"] = 1.0
+    (PushOptions.__init__.__kwdefaults__ or {})["pull_batch"] = 5
 
 
 WEIGHTS: dict[Callable[[World], None], int] = {

@@ -151,7 +151,7 @@ class World:
         self.note(f"sent {numbers[0]} to {numbers[-1]} to {topic}: {len(acked)} acknowledged")
 
     async def _send(self, topic: str, numbers: list[int]) -> dict[int, tuple[str, int]]:
-        acked = {}
+        acked: dict[int, tuple[str, int]] = {}
         async with Producer(ClientOptions(namesrv=self.broker.namesrv, timeout=5), "senders") as producer:
             at = 0
             while at < len(numbers):

@@ -182,7 +182,7 @@ class FileJournal:
         self.position.begun = begun
         self.before.update(begun.before)
 
-    def done(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
+    def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
         """All messages of a round are stored or refused."""
         self._write({"done": sent, "refused": list(refused)}, sync=False)  # where this is lost, the broker is asked
         position = self.position
@@ -190,7 +190,7 @@ class FileJournal:
         position.sent += sent
         position.refused += len(refused)
 
-    def stopped(self, arrived: Sequence[Place]) -> None:
+    def stop_round(self, arrived: Sequence[Place]) -> None:
         """A round has ended early; exactly these of it are stored."""
         self._write({"stopped": list(arrived)})
 

@@ -17,8 +17,8 @@ from rmqtool.analytics.dump.position import Position
 from rmqtool.client.consumer.proof import Last, last_of
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile, Refused
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.opened.message import StoredMessage
+from rmqtool.services.open_store.message import StoredMessage
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.files import open_file
 from rmqtool.store.log.commit_log import CommitLog
@@ -42,7 +42,7 @@ def key_of(queue: MessageQueue) -> Key:
     return Key(queue.topic, queue.broker_name, queue.queue_id)
 
 
-class Positions:
+class MirrorPositions:
     """Next offsets of the queues that are mirrored into a store that is open for writing.
 
     Attributes:

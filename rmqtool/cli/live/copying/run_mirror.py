@@ -13,11 +13,11 @@ from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.live.common import client_options, readable_queues
-from rmqtool.cli.live.copying.positions import Key, Positions, key_of
+from rmqtool.cli.live.copying.positions import Key, MirrorPositions, key_of
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
-from rmqtool.cli.serve.running import Told, until_told
-from rmqtool.client.cluster.attempts import tried
+from rmqtool.cli.serve.running import StopEvent, until_stopped
+from rmqtool.client.cluster.attempts import try_often
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.consumer.proof import Last, last_of
@@ -31,16 +31,16 @@ from rmqtool.errors import BadValue, Refused
 from rmqtool.progress import stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.releases import Release
+from rmqtool.rules.resending import own_properties
 from rmqtool.rules.sending import check_topic
-from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.sending.again import own_properties
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
-_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is told again, and s between them
+_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is reported again, and s between them
 _MADE_AGAIN = (
     "the topic was made again since then, or its broker's store, and what it has is not what was copied: mirror it "
     "into another store"
@@ -103,23 +103,27 @@ class _Mirror:
         self._saved = 0.0
 
     async def go(self, options: ClientOptions, release: Release | None, output: str) -> int:
-        async with until_told() as told, Cluster(options) as cluster:
-            # who is not reached, or does not know a topic, is told of before a store is made
+        async with until_stopped() as stop, Cluster(options) as cluster:
+            # unreachable brokers and unknown topics are reported before a store is made
             routes = [await cluster.route(topic) for topic in self._plan.topics]
-            with self._opened(release) as store:
+            with self._open_store(release) as store:
                 try:
-                    await self._run(told, cluster, store)
+                    await self._run(stop, cluster, store)
+                except RemotingError as err:
+                    if not stop.is_set():
+                        raise
+                    note(str(err))  # what was asked for last never came
                 finally:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
         words = f"{counted(sum(one.messages for one in self._copied.values()), 'message')} copied"
-        note(f"{words}; the same command goes on from there" if told.is_set() else words)
-        if told.is_set() and not self._plan.follow:
-            return told.exit_code
+        note(f"{words}; the same command goes on from there" if stop.is_set() else words)
+        if stop.is_set() and not self._plan.follow:
+            return stop.exit_code
         return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
 
-    def _opened(self, release: Release | None) -> Store:
+    def _open_store(self, release: Release | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
         if os.path.lexists(path):
             store = Store(path, write=True, broker_conf=conf, release=release, mend=True, command="mirror")
@@ -128,17 +132,17 @@ class _Mirror:
             return store
         return Store.create(path, broker_conf=conf, release=release)
 
-    async def _run(self, told: Told, cluster: Cluster, store: Store) -> None:
-        positions, origin = Positions(store), _Origin(cluster, told)
+    async def _run(self, stop: StopEvent, cluster: Cluster, store: Store) -> None:
+        positions, origin = MirrorPositions(store), _Origin(cluster, stop)
         ends = await self._begin(cluster, origin, store, positions)
-        stopped = asyncio.create_task(told.wait())
+        stopped = asyncio.create_task(stop.wait())
         total = None if self._plan.follow else sum(end - positions.at[key] for key, end in ends.items())
         if total is not None and self._left is not None:
             total = min(total, self._left)
         try:
             with stage("copying messages", total, "messages") as copying:
                 async with aclosing(self._messages(cluster, origin, store, positions, ends)) as found:
-                    while not told.is_set() and self._left != 0:
+                    while not stop.is_set() and self._left != 0:
                         coming = asyncio.ensure_future(anext(found, None))
                         await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
                         if not coming.done():
@@ -155,7 +159,9 @@ class _Mirror:
             if positions.at:
                 positions.save()
 
-    async def _begin(self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions) -> dict[Key, int]:
+    async def _begin(
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
+    ) -> dict[Key, int]:
         """Positions of queues that are new, in the store before any message of them; and the ends of all queues now."""
         there = {queue.topic for queue in store.queues() if queue.maxOffset > 0}
         for topic in self._plan.topics:
@@ -173,7 +179,7 @@ class _Mirror:
         return ends
 
     async def _find_queues(
-        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
     ) -> dict[Key, int]:
         """Queues that this run does not copy yet, with their ends now."""
         state, ends = BrokerState(store, note), dict[Key, int]()
@@ -197,7 +203,7 @@ class _Mirror:
         return ends
 
     async def _messages(
-        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions, ends: dict[Key, int]
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[Key, int]
     ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
         """Queue, its next messages, and where it goes on."""
         queues = {key_of(q): q for topic in self._plan.topics for q in (await cluster.route(topic)).readable}
@@ -233,7 +239,9 @@ class _Mirror:
                     for queue in consumer.assigned():  # what was polled and not copied comes again
                         consumer.seek(queue, positions.at[key_of(queue)])
 
-    def _take(self, store: Store, positions: Positions, key: Key, messages: Sequence[Received], goes_on: int) -> None:
+    def _take(
+        self, store: Store, positions: MirrorPositions, key: Key, messages: Sequence[Received], goes_on: int
+    ) -> None:
         """Append what is new of a queue, and keep where it is."""
         at, copied = positions.at[key], self._copied[key]
         new = [one for one in messages if one.queue_offset >= at][: self._left]
@@ -252,7 +260,7 @@ class _Mirror:
             positions.save()
             self._saved = time.monotonic()
 
-    def _copy(self, positions: Positions, key: Key, message: Received) -> Message:
+    def _copy(self, positions: MirrorPositions, key: Key, message: Received) -> Message:
         record = message.record
         named = {**own_properties(parse(record.properties)), ORIGIN: positions.mark(key, message.queue_offset)}
         time_kept = {"store_timestamp": record.store_timestamp} if self._plan.keep_times else {}
@@ -266,15 +274,15 @@ class _Origin:
     """The cluster that is mirrored: what is asked of it is asked again where no answer comes.
 
     Args:
-        told: set when nothing more is to be tried.
+        stop: set when nothing more is to be tried.
     """
 
-    def __init__(self, cluster: Cluster, told: Told) -> None:
-        self._puller, self._told = Puller(cluster), told
+    def __init__(self, cluster: Cluster, stop: StopEvent) -> None:
+        self._puller, self._stop = Puller(cluster), stop
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and its end."""
-        return await tried(partial(self._puller.offsets, queue), self._told, note)
+        return await try_often(partial(self._puller.offsets, queue), self._stop, note)
 
     async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         """The next messages of a queue, proved by the one before them, and where it goes on.
@@ -282,7 +290,7 @@ class _Origin:
         Raises:
             CannotGoOn: the queue is not the one any more that was copied.
         """
-        return await tried(partial(self._messages, queue, at, last), self._told, note)
+        return await try_often(partial(self._messages, queue, at, last), self._stop, note)
 
     async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
         before = last is not None and last.offset == at - 1
@@ -343,7 +351,7 @@ class _Origin:
         Raises:
             CannotGoOn: it is another.
         """
-        await tried(partial(self._prove, queue, at, last, bounds), self._told, note)
+        await try_often(partial(self._prove, queue, at, last, bounds), self._stop, note)
 
     async def _prove(
         self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None

@@ -12,16 +12,16 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.choice import say_empty
-from rmqtool.cli.framework.ending import Ending
+from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import MessageChoice
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
-from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
+from rmqtool.cli.live.copying.sources import MessageSource, Passed, RowSource, StoreSource, name_of
 from rmqtool.cli.read.run_files import selection
 from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.text import note
-from rmqtool.cli.serve.running import Told, until_told
+from rmqtool.cli.serve.running import StopEvent, until_stopped
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
@@ -72,7 +72,7 @@ class ReplayPlan:
         chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
         return {"source": source, **chosen, "to": self.to}
 
-    def chosen(self) -> Selection:
+    def selection(self) -> Selection:
         """The selection."""
         return selection(self.messages)
 
@@ -87,14 +87,14 @@ class ReplayPlan:
         return self.journal or os.path.realpath(self.source) + ".replay"
 
 
-class Tally:
+class ReplayTally:
     """What became of messages, by queue, and how fast."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[Origin, str, MessageQueue | None, str]] = Counter()
         self.sent = self.refused = self.passed = 0
 
-    def stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
+    def count_stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
         """A message is at the cluster."""
         self.sent += 1
         self.counts[origin, status, queue, ""] += 1
@@ -139,10 +139,10 @@ def run(plan: ReplayPlan, output: str) -> int:
     except ValueError as err:
         raise BadValue(str(err)) from None
     options = client_options(plan.namesrv, plan.engine, plan.tls_config, plan.acl)
-    chosen = plan.chosen()
+    chosen = plan.selection()
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     with ExitStack() as stack:
-        path, ending = plan.journal_path(), Ending()
+        path, ending = plan.journal_path(), StopSignal()
         source = _source(plan, chosen, stack, ending)
         journal = stack.enter_context(
             FileJournal(path, plan.subject(), (chosen.since, chosen.until), read_only=plan.dry_run)
@@ -165,7 +165,7 @@ def run(plan: ReplayPlan, output: str) -> int:
         return code
 
 
-def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Ending) -> Source:
+def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: StopSignal) -> MessageSource:
     if plan.source != "-" and os.path.isdir(plan.source) and not _holds_parquet(plan.source):
         return StoreSource(need_messages(plan.source, plan.broker_conf), chosen, plan.to)
     if plan.source == "-" or plan.source.endswith(_NDJSON):
@@ -193,28 +193,28 @@ def _holds_parquet(folder: str) -> bool:
 class _Running:
     """One run."""
 
-    def __init__(self, plan: ReplayPlan, source: Source, journal: FileJournal, ending: Ending) -> None:
+    def __init__(self, plan: ReplayPlan, source: MessageSource, journal: FileJournal, ending: StopSignal) -> None:
         self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
-        self.tally = Tally()
+        self.tally = ReplayTally()
         self.told_to_end = False
         self._left = plan.limit
         self._sending: Stage | None = None
 
     async def go(self, client: ClientOptions) -> int:
-        async with until_told() as told, Producer(client, self._plan.group) as producer:
+        async with until_stopped() as stop, Producer(client, self._plan.group) as producer:
             options = ReplayOptions(
                 name=name_of(self._plan.source) if self._plan.source != "-" else "stdin",
                 to=self._plan.to, batch=self._plan.batch, rate=self._plan.rate,
             )  # fmt: skip
-            replay = Replay(producer, self._journal, options, told, note)
-            reading = asyncio.create_task(self._wake(told))
+            replay = Replay(producer, self._journal, options, stop, note)
+            reading = asyncio.create_task(self._wake(stop))
             size = self._source.size()
             try:
                 with stage("sending messages", size, "messages" if size is None else "bytes") as self._sending:
-                    return await self._go(replay, told)
+                    return await self._go(replay, stop)
             except Lost as err:
                 raise CannotGoOn(
-                    f"{err}: it cannot be told which of them arrived; {self.tally.words}. To go on, name another "
+                    f"{err}: it is not known which of them arrived; {self.tally.words}. To go on, name another "
                     "--journal, and begin with --offset or --since behind the last one that is there"
                 ) from err
             except Gone as err:
@@ -223,16 +223,20 @@ class _Running:
                     "another --journal"
                 ) from err
             except CannotGoOn as err:
+                if stop.is_set() and isinstance(err.__cause__, RemotingError):  # what was asked for last never came
+                    note(str(err))
+                    self.told_to_end = True
+                    return stop.exit_code
                 raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
             finally:
                 reading.cancel()
 
-    async def _wake(self, told: Told) -> None:
+    async def _wake(self, stop: StopEvent) -> None:
         """A signal also ends the wait for more of stdin."""
-        await told.wait()
+        await stop.wait()
         self._ending.ask()
 
-    async def _go(self, replay: Replay, told: Told) -> int:
+    async def _go(self, replay: Replay, stop: StopEvent) -> int:
         position = self._journal.position
         items = self._source.steps(position.last, position.digest)
         if position.begun is not None:
@@ -241,23 +245,23 @@ class _Running:
             if len(steps) < begun.count or steps[-1].place != begun.last or steps[-1].digest != begun.digest:
                 raise CannotGoOn(f"some of what the last run was about to send is gone, up to {begun.last}")
             if self._plan.dry_run:
-                await self._planned(replay, steps)
+                await self._plan_steps(replay, steps)
             else:
                 self._count(steps, await replay.resume(begun, steps))
-        while not told.is_set() and (steps := await self._next(items, _ROUND)):
+        while not stop.is_set() and (steps := await self._next(items, _ROUND)):
             if self._plan.dry_run:
-                await self._planned(replay, steps)
+                await self._plan_steps(replay, steps)
             else:
                 self._count(steps, await replay.send(steps))
-        if told.is_set():
+        if stop.is_set():
             self.told_to_end = True
-            return told.exit_code
+            return stop.exit_code
         return 1 if self.tally.refused or self._source.damaged else 0
 
     async def _next(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
         if isinstance(self._source, StoreSource):
             return self._steps(items, most, resumed=resumed)
-        return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # whoever writes it may be slow
+        return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # its writer may be slow
 
     def _steps(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
         """The next ones, as many as a round holds."""
@@ -281,7 +285,7 @@ class _Running:
     def _count(self, steps: list[Step], sent: Sent) -> None:
         for step in steps:
             if (queue := sent.arrived.get(step.place)) is not None:
-                self.tally.stored(step.origin, queue)
+                self.tally.count_stored(step.origin, queue)
             elif (reason := sent.refused.get(step.place)) is not None:
                 self.tally.not_taken(step.place, step.origin, reason)
         self._told_of(steps)
@@ -289,12 +293,14 @@ class _Running:
     def _told_of(self, steps: list[Step]) -> None:
         """How far this is: by the places of messages where these are offsets, else by their number."""
         if self._sending is not None and steps:
-            self._sending.done = self.tally.sent if self._sending.total is None else self._source.done(steps[-1].place)
+            self._sending.done = (
+                self.tally.sent if self._sending.total is None else self._source.amount_at(steps[-1].place)
+            )
 
-    async def _planned(self, replay: Replay, steps: list[Step]) -> None:
+    async def _plan_steps(self, replay: Replay, steps: list[Step]) -> None:
         for step in steps:
             try:
-                self.tally.stored(step.origin, await replay.target(step.origin), "TO_SEND")
+                self.tally.count_stored(step.origin, await replay.target(step.origin), "TO_SEND")
             except (ClientError, RemotingError) as err:
                 if not isinstance(err, ClientError):
                     raise

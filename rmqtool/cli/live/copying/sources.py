@@ -17,9 +17,9 @@ from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.message import Message
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
+from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
-from rmqtool.services.sending.again import own_properties, why_not
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties
@@ -38,7 +38,7 @@ class Passed(NamedTuple):
     refused: bool = False
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Messages in order.
 
     Attributes:
@@ -52,7 +52,7 @@ class Source(Protocol):
     def size(self) -> int | None:
         """Bytes that are gone through; None where nobody knows."""
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Bytes up to a place, where the size is known."""
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
@@ -77,7 +77,7 @@ class StoreSource:
         end = self.log.written_end
         return max(min(end, self.chosen.physical[1] or end) - self._low, 0)
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Bytes up to a place."""
         return place.at - self._low
 
@@ -86,7 +86,7 @@ class StoreSource:
         return max(self.chosen.physical[0], self.log.min_offset)
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place; damage is told on stderr."""
+        """Those behind a place; damage is reported on stderr."""
         low, stop = self.chosen.physical
         if last is not None:
             self._check(last, digest)
@@ -130,7 +130,7 @@ class StoreSource:
                 properties=own_properties(parse(record.properties)),
                 flag=record.flag,
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except (FormatError, ValueError) as err:
             return Passed(place, origin, str(err), refused=True)
         return Step(place, origin, message, _digest(record.topic, record.body))
@@ -149,7 +149,7 @@ class RowSource:
         """Unknown."""
         return None
 
-    def done(self, place: Place) -> int:
+    def amount_at(self, place: Place) -> int:
         """Rows, of which nobody knows how many there are."""
         return place.at
 
@@ -210,7 +210,7 @@ class RowSource:
                 properties=own_properties(fields["properties"]),
                 flag=fields.get("flag", 0),
             )
-            check_message(message.outgoing())
+            check_message(message.topic, message.body)
         except ValueError as err:
             topic, queue_id = row.get("topic"), row.get("queueId")
             origin = Origin(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)

@@ -18,7 +18,7 @@ from rmqtool.rules.releases import V5_3
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 
 log = logging.getLogger(__name__)
 

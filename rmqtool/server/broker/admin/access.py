@@ -38,7 +38,7 @@ class AccessRequests:
             raise Failed(code, "the store is only read, and so are its accounts")
         return self._access
 
-    def _failed(self, error: OSError | RmqError, code: int) -> Failed:
+    def _failure(self, error: OSError | RmqError, code: int) -> Failed:
         """The answer to a change that was not made."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
@@ -64,7 +64,7 @@ class AccessRequests:
         try:
             await control.update(account)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _UPDATE_FAILED) from None
+            raise self._failure(err, _UPDATE_FAILED) from None
         return call.answer()
 
     @handles(C.DELETE_ACL_CONFIG)
@@ -75,7 +75,7 @@ class AccessRequests:
         try:
             found = await control.delete(key)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _DELETE_FAILED) from None
+            raise self._failure(err, _DELETE_FAILED) from None
         if not found:
             words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
             raise Failed(_DELETE_FAILED, words)
@@ -90,7 +90,7 @@ class AccessRequests:
         try:
             found = await control.set_whites(patterns, header.acl_file_full_path)
         except (OSError, RmqError) as err:
-            raise self._failed(err, _WHITES_FAILED) from None
+            raise self._failure(err, _WHITES_FAILED) from None
         if not found:
             words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
             raise Failed(_WHITES_FAILED, words)
@@ -102,14 +102,14 @@ class AccessRequests:
         control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
         versions, settings = control.versions, self._context.settings
         default = versions.get(control.path, DataVersion(state_version=None))
-        told = a.AccessVersion(
+        reply = a.AccessVersion(
             version=dumps(to_json(default), BODY).decode(),
             all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}, BODY).decode(),
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,
         )
-        return call.answer(told)
+        return call.answer(reply)
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -27,7 +27,7 @@ from rmqtool.server.access import rights
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Client
-from rmqtool.server.broker.requests.positions import Positions
+from rmqtool.server.broker.requests.positions import OffsetRequests
 from rmqtool.server.dispatch.table import Call, handles
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _PATIENCE = 10.0  # s that a client has
 class Control:
     """Requests that change where groups are, or are passed on to clients."""
 
-    def __init__(self, context: BrokerContext, positions: Positions) -> None:
+    def __init__(self, context: BrokerContext, positions: OffsetRequests) -> None:
         self._context, self._positions = context, positions
 
     @handles(C.CLEAN_EXPIRED_CONSUMEQUEUE, C.CLEAN_UNUSED_TOPIC, C.DELETE_EXPIRED_COMMITLOG)

@@ -29,7 +29,7 @@ from rmqtool.server.broker.context.disk_use import share_used
 from rmqtool.server.dispatch.table import Call, handles
 
 _DAY = 86_400_000
-# names of settings whose values are not told (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
+# names of settings whose values are not shown (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
 # initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
 _SECRET = re.compile("credential|secret|password|token|accesskey|authenticationuser|exporterheader", re.IGNORECASE)
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
@@ -77,7 +77,7 @@ class Status:
         return call.answer(body=b.TopicStats(table))
 
     @handles(C.GET_CONSUME_STATS, right=rights.consume)
-    def show_consume_stats(self, call: Call[h.Group, None]) -> Command:
+    def show_consume_stats(self, call: Call[h.ConsumerGroup, None]) -> Command:
         """Request 208."""
         header = call.header
         return call.answer(body=self._progress(header.consumer_group, header.topic or None))
@@ -161,7 +161,7 @@ class Status:
     # -- clients ------------------------------------------------------------------------------------------------------
 
     @handles(C.GET_CONSUMER_CONNECTION_LIST, right=rights.consume)
-    def list_consumers(self, call: Call[h.Group, None]) -> Command:
+    def list_consumers(self, call: Call[h.ConsumerGroup, None]) -> Command:
         """Request 203."""
         name = call.header.consumer_group
         group = self._context.clients.consumers.get(name)
@@ -230,7 +230,7 @@ class Status:
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._context.store.layout.root,
         }
-        # a real broker hands these to whoever asks
+        # a real broker hands these to anybody
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()

@@ -126,10 +126,14 @@ class Tables:
         if self._context.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
             for group in {group for topic, group, _queue_id in state.offsets if topic == name}:
                 for newer in (False, True):
-                    state.remove_topic(retry_topic(name, group, newer=newer))
-        state.remove_topic(name)
+                    self._remove_topic(retry_topic(name, group, newer=newer))
+        self._remove_topic(name)
         self._context.topic_changes.publish()
         return call.answer()
+
+    def _remove_topic(self, name: str) -> None:
+        self._context.state.remove_topic(name)
+        self._context.forget_positions(topic=name)
 
     @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def list_system_topics(self, call: Call[None, None]) -> Command:
@@ -181,6 +185,8 @@ class Tables:
         self._context.check_writable()
         header = call.header
         self._context.state.remove_group(header.group_name, offsets=header.remove_offset)
+        if header.remove_offset:
+            self._context.forget_positions(group=header.group_name)
         return call.answer()
 
 

@@ -35,9 +35,9 @@ from rmqtool.server.broker.context.settings import Settings
 from rmqtool.server.broker.context.signals import Signal
 from rmqtool.server.broker.context.throttled_log import ThrottledLog
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import TOPICS, BrokerState
-from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.reading import Reading
+from rmqtool.services.open_store.broker_state import TOPICS, BrokerState
+from rmqtool.services.open_store.reading import Reading
+from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.remote import exists
 from rmqtool.words import counted
 
@@ -86,6 +86,12 @@ class BrokerContext:
     def release(self) -> Release:
         """The release whose rules the broker follows."""
         return self.settings.release
+
+    def forget_positions(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop what is known in memory of how far groups are, where a topic or a group was deleted."""
+        for positions in (self.pulled, self.resets):
+            for key in [key for key in positions if key[0] == topic or key[1] == group]:
+                del positions[key]
 
     def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
         """The answer to a request that the store did not carry out.

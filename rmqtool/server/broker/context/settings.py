@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqtool.errors import BadValue
 from rmqtool.rules.releases import Release
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 _PERMISSIONS = range(8)

@@ -23,7 +23,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, compile_subscription
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.sending.back import SendBack
+from rmqtool.services.retries.send_back import SendBackStore
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Consuming:
     """Requests about consumer groups."""
 
-    def __init__(self, context: BrokerContext, back: SendBack) -> None:
+    def __init__(self, context: BrokerContext, back: SendBackStore) -> None:
         self._context, self._back = context, back
 
     # -- members ------------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ class Consuming:
         for consumer in data.consumer_data_set:
             group = context.state.ensure_group(consumer.group_name)
             if group is None:
-                continue  # it will be told so when it asks for messages
+                continue  # it gets that answer when it asks for messages
             known.append(consumer)
             if not context.settings.read_only:
                 context.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
@@ -54,8 +54,8 @@ class Consuming:
         differs = context.clients.differs(data)
         if not context.release.is_5:
             return call.answer()
-        told = differs or not data.heartbeat_fingerprint
-        return call.answer(h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
+        changed = differs or not data.heartbeat_fingerprint
+        return call.answer(h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=changed))
 
     @handles(C.UNREGISTER_CLIENT, right=rights.consume)
     def unregister(self, call: Call[h.Unregister, None]) -> Command:
@@ -64,7 +64,7 @@ class Consuming:
         self._notify(self._context.clients.leave(call.connection, header.producer_group, header.consumer_group))
         return call.answer()
 
-    def ended(self, connection: Connection) -> None:
+    def end_connection(self, connection: Connection) -> None:
         """A connection is gone, and its clients with it."""
         self._notify(self._context.clients.drop(connection))
 
@@ -81,12 +81,12 @@ class Consuming:
             config = self._context.state.groups.get(name)
             if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
                 continue
-            fields = to_fields(h.Group(consumer_group=name))
+            fields = to_fields(h.ConsumerGroup(consumer_group=name))
             for connection in list(group.clients):
                 connection.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields=fields))
 
     @handles(C.GET_CONSUMER_LIST_BY_GROUP, right=rights.consume)
-    def list_members(self, call: Call[h.Group, None]) -> Command:
+    def list_members(self, call: Call[h.ConsumerGroup, None]) -> Command:
         """Request 38."""
         name = call.header.consumer_group
         group = self._context.clients.consumers.get(name)
@@ -125,7 +125,7 @@ class Consuming:
     # -- failures -----------------------------------------------------------------------------------------------------
 
     @handles(C.CONSUMER_SEND_MSG_BACK, right=rights.send_back)
-    def take_back(self, call: Call[h.SendBack, None]) -> Command:
+    def take_back(self, call: Call[h.ConsumerSendBack, None]) -> Command:
         """Request 36."""
         header = call.header
         context = self._context

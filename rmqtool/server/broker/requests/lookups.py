@@ -10,7 +10,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.query import Search
-from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.open_store.broker_state import setting
 
 _UNIQUE = 32  # messages that a query for a unique id gets (defaultQueryMaxNum)
 _MOST = 64  # and any other query, whatever it asks for
@@ -43,11 +43,11 @@ class Lookups:
         if not parts:
             raise Failed(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         last = found[-1]
-        told = h.Queried(
+        reply = h.Queried(
             index_last_update_timestamp=last.record.store_timestamp,
             index_last_update_phyoffset=last.physical_offset,
         )
-        return call.answer(told, b"".join(parts))
+        return call.answer(reply, b"".join(parts))
 
     @handles(C.VIEW_MESSAGE_BY_ID, right=rights.read_message)
     def find_by_id(self, call: Call[h.Offset, None]) -> Command:

@@ -15,7 +15,7 @@ from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import Assignment, MessageQueue
+from formats.remoting.shapes import MessageQueue, QueueAssignment
 from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants.pop_handle import ORDERED, Handle, real_topic
 from rmqtool.errors import RmqError
@@ -178,7 +178,7 @@ class PopAnswers:
             )
         if found is None:
             return call.answer(body=b"{}")
-        assignments = [Assignment(MessageQueue(*queue), mode.mode) for queue in found]
+        assignments = [QueueAssignment(MessageQueue(*queue), mode.mode) for queue in found]
         return call.answer(body=b.AssignmentResponse(assignments))
 
     @handles(C.SET_MESSAGE_REQUEST_MODE, since=V5_3)

@@ -24,7 +24,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.popping.parked import Key, Parked
-from rmqtool.services.popping.popping import Popped, Popping, Request
+from rmqtool.services.popping.popping import Popping, PopResult, Request
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Pops:
         self._check(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
-        found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        found = p.PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
             return call.answer(found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
         return call.answer(found, b"".join(messages), remark=GetStatus.FOUND)
@@ -203,9 +203,9 @@ class Pops:
             code = ResponseCode.POLLING_FULL
         return self._answer(one, header, popped, code)
 
-    def _answer(self, one: _Waiting, header: p.Pop, popped: Popped, code: int) -> Command:
+    def _answer(self, one: _Waiting, header: p.Pop, popped: PopResult, code: int) -> Command:
         starts, offsets = popped.infos
-        found = p.Popped(
+        found = p.PopResponse(
             pop_time=popped.pop_time,
             invisible_time=header.invisible_time,
             revive_qid=popped.revive_queue,
@@ -217,7 +217,7 @@ class Pops:
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
         return one.call.answer(found, b"".join(popped.messages), code=code, remark=remark)
 
-    def _count(self, header: p.Pop, popped: Popped) -> None:
+    def _count(self, header: p.Pop, popped: PopResult) -> None:
         key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
         add(counts.GROUP_GET, key, popped.count)
         add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
@@ -243,8 +243,8 @@ class Pops:
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Try those again that a new message of a queue concerns."""
-        for parked in (self._asking, self._held):  # who asks is told before others take it
-            for key in parked.concerned(topic, queue_id):
+        for parked in (self._asking, self._held):  # waiting requests come before others take it
+            for key in parked.find_concerned(topic, queue_id):
                 self._wake(key, parked)
 
     def wake_group(self, topic: str, group: str, queue_id: int) -> None:

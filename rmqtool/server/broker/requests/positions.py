@@ -19,7 +19,7 @@ from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.releases.rules import batch_topics_of
 
 
-class Positions:
+class OffsetRequests:
     """Requests about offsets."""
 
     def __init__(self, context: BrokerContext) -> None:

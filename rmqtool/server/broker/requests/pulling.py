@@ -7,7 +7,7 @@ message-services 16.
 from dataclasses import dataclass
 
 from formats.fastjson.declare import body_of
-from formats.message.properties import TAGS
+from formats.message.properties import TAGS, WAIT
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting.codes import PullFlag, ResponseCode
@@ -23,7 +23,7 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.filters import TAG, Accept, build_filter, compile_subscription, read_subscription
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.lookup.get_message import Pulled
+from rmqtool.services.lookup.get_message import PulledRecords
 from rmqtool.store.append.outgoing import Message
 
 _LONGEST = 24 * 3600.0
@@ -117,13 +117,13 @@ class Pulling:
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             found = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
-            found = self._known(header, broadcast=group.consume_broadcast_enable)
+            found = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
         if found.expression_type != TAG and not settings.property_filter:
             words = f"The broker does not support consumer to filter message by {found.expression_type}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
         return found
 
-    def _known(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
+    def _find_subscription(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -152,7 +152,7 @@ class Pulling:
         if offset is None:
             return None
         reading = self._context.reading
-        pulled = h.Pulled(
+        pulled = h.PullResponse(
             suggest_which_broker_id=0,
             next_begin_offset=offset,
             min_offset=reading.min_offset(header.topic, header.queue_id),
@@ -162,18 +162,18 @@ class Pulling:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, header: h.Pull, accept: Accept | None) -> Pulled:
+    def _read(self, header: h.Pull, accept: Accept | None) -> PulledRecords:
         most = min(max(header.max_msg_nums, 1), _MOST)
         result = self._context.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
         place = header.topic, header.consumer_group, header.queue_id
         self._context.pulled[place] = result.next_begin_offset
         return result
 
-    def _answer(self, call: Call[h.Pull, None], result: Pulled, code: int) -> Command:
+    def _answer(self, call: Call[h.Pull, None], result: PulledRecords, code: int) -> Command:
         header = call.header
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._store_move(header, result.next_begin_offset)
-        pulled = h.Pulled(
+        pulled = h.PullResponse(
             suggest_which_broker_id=0,
             next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset,
@@ -197,7 +197,7 @@ class Pulling:
         message = Message(
             topic=OFFSET_MOVED,
             body=body_of(moved),
-            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
+            properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, WAIT: "false"},
             born_host=context.settings.address,
             store_host=context.settings.address,
         )
@@ -232,7 +232,7 @@ class Pulling:
         for one in waiting:
             if one.call.connection.closed:
                 continue
-            if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
+            if now >= one.until or self._was_reset(one) or self._wants(one, newest):
                 self._send(one)
             else:
                 left.append(one)
@@ -243,7 +243,7 @@ class Pulling:
         header = held.call.header
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
-    def _wanted(self, held: _Held, newest: int) -> bool:
+    def _wants(self, held: _Held, newest: int) -> bool:
         """Whether an entry that has come since is one for this subscription."""
         if newest <= held.looked:
             return newest < held.looked  # a queue that has lost messages: the answer says so
@@ -269,7 +269,7 @@ class Pulling:
         call.connection.send(response)
 
 
-def _code_of(result: Pulled, offset: int) -> int:
+def _code_of(result: PulledRecords, offset: int) -> int:
     if result.status == GetStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]

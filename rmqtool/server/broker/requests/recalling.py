@@ -29,6 +29,7 @@ from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.outgoing import Message
+from rmqtool.store.queues.timer.messages import build_recall_key, recalls_by_topic
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +100,10 @@ class Recalling:
 
     def _put(self, connection: Connection, header: h.Recall, handle: RecallHandle) -> None:
         context = self._context
+        by_topic = recalls_by_topic(context.store.layout)
         properties = {
             TAGS: _TAG,
-            timer.DELETE_KEY: f"{handle.topic}+{handle.message_id}",
+            timer.DELETE_KEY: build_recall_key(handle.topic, handle.message_id, by_topic=by_topic),
             UNIQ_KEY: handle.message_id,
             timer.DELIVER_MS: str(handle.deliver_ms),
             "BORN_TIMESTAMP": str(context.clock()),

@@ -14,7 +14,7 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, UNIQ_KEY, parse_text
+from formats.message.properties import DELAY, UNIQ_KEY, WAIT, parse_text
 from formats.message.read import java_int
 from formats.model.topics import TopicConfig
 from formats.primitives import parse_host
@@ -34,8 +34,8 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.requests.recalling import handle_of
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.retries.send_back import SendBackStore
+from rmqtool.services.transactions.service import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.durable import is_lacking
@@ -43,7 +43,7 @@ from rmqtool.store.disk.durable import is_lacking
 log = logging.getLogger(__name__)
 
 _MULTI_TAG = 2  # of the system flag
-_REGION, _TRACE, _CLUSTER, _WAIT = "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT"
+_REGION, _TRACE, _CLUSTER = "MSG_REGION", "TRACE_ON", "CLUSTER"
 _HALF_MARK = "TRAN_MSG"
 _OFFSET_SIZE = 8  # bytes at the end of an offset id
 
@@ -65,7 +65,7 @@ class Sending:
     """
 
     def __init__(
-        self, context: BrokerContext, back: SendBack, transactions: TransactionService, random: Random
+        self, context: BrokerContext, back: SendBackStore, transactions: TransactionService, random: Random
     ) -> None:
         self._context, self._back, self._transactions, self._random = context, back, transactions, random
         self._loop = asyncio.get_running_loop()
@@ -153,7 +153,7 @@ class Sending:
     def _properties(self, header: h.Send) -> dict[str, str]:
         found = parse_text(header.properties or "")
         if not self._release.is_5:
-            found.pop(_WAIT, None)
+            found.pop(WAIT, None)
         else:
             found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
             if not header.batch:

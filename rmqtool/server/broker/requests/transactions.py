@@ -6,9 +6,9 @@ Source: broker.processor.EndTransactionProcessor, broker.transaction.AbstractTra
 
 import logging
 
-from formats.message.build import changed
+from formats.message.build import rebuild
 from formats.message.ids import offset_id
-from formats.message.properties import UNIQ_KEY, build
+from formats.message.properties import UNIQ_KEY, WAIT, build
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.codes import RequestCode as C
@@ -22,8 +22,8 @@ from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.broker.context.clients import Clients
 from rmqtool.server.dispatch.table import Call, handles
-from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from rmqtool.services.transactions.rules import CheckRequest, Decision
+from rmqtool.services.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def ask_producer(clients: Clients, release: Release, asked: CheckRequest) -> Dec
         offset_msg_id=offset_id(record.store_address, record.store_port, record.physical_offset),
         topic=record.topic.decode("utf-8", "replace") if release.is_5 else None,
     )
-    properties = build({**asked.properties, "WAIT": "false"}, trailing_separator=release.trailing_separator)
-    body = changed(record, properties=properties)
+    properties = build({**asked.properties, WAIT: "false"}, trailing_separator=release.trailing_separator)
+    body = rebuild(record, properties=properties)
     client.connection.tell(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=to_fields(header), body=body))
     return Decision.UNKNOWN

@@ -18,9 +18,10 @@ from rmqtool.store.check.advice.steps import (
     by_hand,
     recover_cutting,
 )
+from rmqtool.words import command_line
 
 _PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
-# what keeps queues from being built anew; the index and the checkpoint need less
+# what keeps queues from being rebuilt; the index and the checkpoint need less
 _BROKEN_LOG = {"log-damage", "log-blank-missing", "log-blank-size", "log-batch-numbers", "log-ordinal-gap"}
 _BROKEN_LOG |= {"log-ordinal-repeat"}
 _STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "file-foreign", "file-unreadable"}
@@ -36,7 +37,7 @@ STOP_BROKER = by_hand(
 )
 MEND_FILES = by_hand(
     "put the files right that a broker refuses to load (file-size, file-foreign), then check again; until then only "
-    "rmqtool salvage works on this store"
+    f"{command_line('salvage')} works on this store"
 )
 
 

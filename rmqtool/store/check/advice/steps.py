@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rmqtool.store.layout.mending import FILES, SHORT_OR_STRANGE
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 KEEPS = "nothing is lost"
 
@@ -33,7 +33,7 @@ class Step:
 
     def __str__(self) -> str:
         costs = f" ({self.costs})" if self.costs else ""
-        return f"{' '.join(self.command)}: {self.does}{costs}" if self.command else f"{self.does}{costs}"
+        return f"{command_line(*self.command[1:])}: {self.does}{costs}" if self.command else f"{self.does}{costs}"
 
 
 def sentences(steps: Iterable[Step]) -> str:

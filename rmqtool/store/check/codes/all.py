@@ -9,6 +9,7 @@ from rmqtool.store.check.codes import config as codes_config
 from rmqtool.store.check.codes import files as codes_files
 from rmqtool.store.check.codes import index as codes_index
 from rmqtool.store.check.codes import log as codes_log
+from rmqtool.store.check.codes import message_store as codes_message_store
 from rmqtool.store.check.codes import pops as codes_pops
 from rmqtool.store.check.codes import queues as codes_queues
 from rmqtool.store.check.codes import replication as codes_replication
@@ -30,6 +31,7 @@ _PARTS = (
     codes_timer,
     codes_compaction,
     codes_pops,
+    codes_message_store,
     codes_tiered,
     codes_replication,
 )

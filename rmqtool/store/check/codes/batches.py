@@ -99,7 +99,7 @@ ALL = (
         "a unit with another number of messages than its batch",
         "The count in the unit differs from the record's (INNER_NUM, or 1 for a single message).",
         "Damage.",
-        "Consumers are told a wrong next offset. They skip messages, or get them twice. If it is the last unit, new "
+        "Consumers get a wrong next offset. They skip messages, or get them twice. If it is the last unit, new "
         "messages are numbered from there.",
         ANEW,
     ),

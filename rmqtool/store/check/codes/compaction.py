@@ -2,10 +2,12 @@
 
 from rmqtool.store.check.advice.steps import NOTHING, REBUILD_COMPACTION, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
+from rmqtool.words import command_line
 
 WITHOUT_LOG = by_hand(
     "the commit log is gone, and no command gives the topic's queue its end back without one. Save what the compaction "
-    "log has (rmqtool topic latest); then delete the topic on a broker, create it again, and send those messages again"
+    f"log has ({command_line('topic', 'latest')}); then delete the topic on a broker, create it again, and send "
+    "those messages again"
 )
 
 ALL = (

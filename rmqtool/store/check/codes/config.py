@@ -11,7 +11,7 @@ ALL = (
         ERROR,
         "a config file cannot be read",
         "The file is empty, cut short, not JSON as brokers write it, or does not hold what this file should hold.",
-        "The power failed or the disk was full while the file was written; or somebody edited it.",
+        "The power failed or the disk was full while the file was written; or it was edited by hand.",
         "The broker reads the .bak file, which is the previous version. If that is broken too, it does not start; if "
         "there is none, it starts with an empty table.",
         MEND,
@@ -51,6 +51,16 @@ ALL = (
         "topics.json was lost or is older than the messages, or the topic was deleted.",
         "Clients find no route to the topic. A 5.x broker deletes its queues after some time.",
         replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
+    ),
+    kind(
+        "topic-deleted",
+        INFO,
+        "messages of a topic that was deleted",
+        "The log has messages of this topic. It has no queues, and topics.json, which was changed after them, does not "
+        "name it.",
+        "The topic was deleted (mqadmin deleteTopic). Its messages stay in the log until its files expire.",
+        "Consumers cannot get them. They go with the log files that they are in.",
+        NOTHING,
     ),
     kind(
         "queue-unread",

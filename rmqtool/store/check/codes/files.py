@@ -3,6 +3,7 @@
 from rmqtool.store.check.advice.advice import STOP_BROKER
 from rmqtool.store.check.advice.steps import NOTHING, REBUILD_CHECKPOINT, REBUILD_FILES, RECOVER, SALVAGE, UNDO, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
+from rmqtool.words import command_line
 
 ALL = (
     kind(
@@ -113,16 +114,16 @@ ALL = (
         WARNING,
         "a writing command of rmqtool was interrupted",
         "The record of a change lies beside the store. The change was begun and not completed.",
-        "rmqtool recover, or another writing command, was killed.",
+        f"{command_line('recover')}, or another writing command, was killed.",
         "The broker finds a store that is half changed.",
         RECOVER,
     ),
     kind(
         "undo-unfinished",
         WARNING,
-        "rmqtool undo was interrupted",
-        "The record of a change lies beside the store. rmqtool undo had begun to put it back.",
-        "rmqtool undo was killed.",
+        f"{command_line('undo')} was interrupted",
+        f"The record of a change lies beside the store. {command_line('undo')} had begun to put it back.",
+        f"{command_line('undo')} was killed.",
         "The broker finds a store that is half changed.",
         UNDO,
     ),
@@ -151,7 +152,7 @@ ALL = (
         WARNING,
         "the checkpoint holds no times, or is too short",
         "All times in it are zero although the log has messages, or the file is not 4096 bytes long.",
-        "The power failed while the file was first written, or somebody filled it with zeros to force a full check.",
+        "The power failed while the file was first written, or it was filled with zeros to force a full check.",
         "The same as without a checkpoint: after an unclean stop the broker reads the whole log.",
         REBUILD_CHECKPOINT,
     ),

@@ -3,6 +3,7 @@
 from rmqtool.store.check.advice.advice import LOG_BACK
 from rmqtool.store.check.advice.steps import NOTHING, RECOVER, RECOVER_CUTTING, SALVAGE, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
+from rmqtool.words import command_line
 
 CUT = (SALVAGE, RECOVER_CUTTING)
 
@@ -95,7 +96,7 @@ ALL = (
         "An item has no name or no separator, there are zero bytes at the end, or the text is not UTF-8.",
         "A write that was not completed (no checksum covers properties), or a client in another language.",
         "The broker skips what it does not understand. Keys, tags or a delay level may be missing.",
-        "rmqtool commitlog hexdump STORE --offset shows the bytes; they cannot be repaired",
+        f"{command_line('commitlog', 'hexdump', 'STORE', '--offset')} shows the bytes; they cannot be repaired",
     ),
     kind(
         "log-body",
@@ -154,7 +155,7 @@ ALL = (
         "Two messages of one queue state the same queue offset.",
         "The queue's files were lost and numbering began again, or the broker was started on a log that had been cut.",
         "Only one of the two messages can be in the queue at its own offset.",
-        "there is no repair that keeps both at their offsets; rmqtool commitlog dump STORE shows both",
+        f"there is no repair that keeps both at their offsets; {command_line('commitlog', 'dump', 'STORE')} shows both",
     ),
     kind(
         "log-topic",
@@ -163,6 +164,6 @@ ALL = (
         "The topic of a record cannot be the name of a directory, so the topic has no queue.",
         "The topic is damaged, or a client sent a name that nobody checked.",
         "The broker cannot make the queue.",
-        "rmqtool commitlog dump STORE still shows the messages",
+        f"{command_line('commitlog', 'dump', 'STORE')} still shows the messages",
     ),
 )

@@ -2,6 +2,7 @@
 
 from rmqtool.store.check.advice.steps import by_hand
 from rmqtool.store.check.codes.code import ERROR, WARNING, kind
+from rmqtool.words import command_line
 
 ALL = (
     kind(
@@ -14,8 +15,8 @@ ALL = (
         by_hand(
             "put the directory back from a backup. Otherwise stop the broker and move kvStore out of the store: a "
             "broker begins an empty one",
-            "messages that POP groups had not acked do not come back to them; rmqtool group reset to an earlier time "
-            "gives them out again, with those that were acked",
+            f"messages that POP groups had not acked do not come back to them; {command_line('group', 'reset')} to an "
+            "earlier time gives them out again, with those that were acked",
         ),
     ),
     kind(

@@ -38,7 +38,7 @@ ALL = (
         ERROR,
         "brokerIdentity cannot be read",
         "The file has one line, CLUSTER#BROKER#ID. Here it has another form, or the ID is no number.",
-        "A crash while the file was written, or somebody edited it.",
+        "A crash while the file was written, or it was edited by hand.",
         "In controller mode the broker does not come online.",
         by_hand(
             "stop the broker and write the line as it was: the controller knows the ID (mqadmin getSyncStateSet); or "

@@ -2,9 +2,10 @@
 
 from rmqtool.store.check.advice.steps import NOTHING, SALVAGE, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
+from rmqtool.words import command_line
 
 AT_START = by_hand("nothing needs to be done: the broker's next start repairs it")
-# The database is made of the log alone, and one that is not there is begun anew. After a clean stop 5.3.3 leaves out
+# The database is made of the log alone, and a missing one is made new. After a clean stop 5.3.3 leaves out
 # the first message of the log then, so the start has to be one after a crash.
 ANEW = (
     SALVAGE,
@@ -128,9 +129,8 @@ ALL = (
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
         "The broker does not start, or starts without the entry.",
         by_hand(
-            "put the directory back from a backup or another broker. Otherwise rmqtool salvage copies the messages "
-            "into a "
-            "new store; its other tables are files, and this table begins empty there"
+            f"put the directory back from a backup or another broker. Otherwise {command_line('salvage')} copies the "
+            "messages into a new store; its other tables are files, and this table begins empty there"
         ),
     ),
     kind(

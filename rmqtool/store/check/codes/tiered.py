@@ -27,7 +27,7 @@ ALL = (
         "A broker finds the segments of tiered storage through config/tieredStoreMetadata.json or its .bak alone. "
         "Neither can be read, although the segments are there.",
         "The files were deleted or damaged, or left out of a copy.",
-        "The broker serves nothing that is in the tier alone, and begins the tier anew in the same folder.",
+        "The broker serves nothing that is in the tier alone, and starts a new tier in the same folder.",
         DO_NOT_START,
     ),
     kind(
@@ -36,7 +36,7 @@ ALL = (
         "do not start a broker: it would delete the tier of a queue",
         "The tier of a queue ends before the queue's first message that is in the local log.",
         "Commit-log files were removed, or cut, before their messages were uploaded; or the tier is an older copy.",
-        "The broker deletes all segments of this queue and begins its tier anew.",
+        "The broker deletes all segments of this queue and starts a new tier for it.",
         DO_NOT_START,
     ),
     kind(

@@ -30,7 +30,7 @@ class NextStart:
     Attributes:
         number: of the commit-log file.
         after_next: of that at which the start after it begins, if that comes after a clean stop.
-        redispatch_from: messages at or behind this physical offset get their queue entries anew at the next start,
+        redispatch_from: messages at or behind this physical offset get new queue entries at the next start,
             where a queue lacks them at its end; None while the store is as after a clean stop.
     """
 
@@ -60,6 +60,7 @@ class QueuesSeen:
 
     Attributes:
         ends: offset after each queue's last message, by its files or by the log.
+        deleted: topics that were deleted.
         begins: offset of each queue's first entry that is still in the log.
         first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
         first_delayed: delay level to the physical offset of that entry's message.
@@ -67,6 +68,7 @@ class QueuesSeen:
 
     ends: dict[QueueKey, int] = field(default_factory=dict)
     begins: dict[QueueKey, int] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     first_due: dict[int, int] = field(default_factory=dict)
     first_delayed: dict[int, int] = field(default_factory=dict)
 
@@ -108,7 +110,7 @@ class Context:
         """The tier, where there is one that can be read."""
         with suppress(RmqError):
             return Tier.of(self.layout)
-        return None  # told where it is checked
+        return None  # reported where it is checked
 
     def begin_of(self, key: QueueKey) -> int:
         """The lowest queue offset that consumers get, out of the local log or the tier."""

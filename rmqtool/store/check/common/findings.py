@@ -9,7 +9,7 @@ from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODES
 
-DETAILS = 20  # findings of one code, file and queue that are told one by one
+DETAILS = 20  # findings of one code, file and queue that are listed one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,10 @@ _Group = tuple[str, str, str, str | None, int | None]
 class Collector:
     """Takes findings from the checks; hands them on in order, at most :data:`DETAILS` of a group one by one.
 
-    A group is a code, severity, file, topic and queue. What comes beyond is counted, and told in one finding last.
+    A group is a code, severity, file, topic and queue. What comes beyond is counted, and summed up in one last finding.
 
     Args:
-        details: findings of a group that are told one by one.
+        details: findings of a group that are listed one by one.
 
     Attributes:
         topic_kind: tells what a topic is for, in words.
@@ -99,7 +99,7 @@ class Collector:
             self.situation.log_codes.add(code)
 
     def first(self) -> None:
-        """What was added last is told before all else."""
+        """Report what was added last before all else."""
         self._waiting.insert(0, self._waiting.pop())
 
     def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
@@ -110,11 +110,11 @@ class Collector:
         severity = about.setdefault("severity", kind.severity)
         self._note(code)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
-        told = min(places, max(self._details - self._told[group], 0))
-        for i in range(told):
+        listed = min(places, max(self._details - self._told[group], 0))
+        for i in range(listed):
             self.add(code, file, **about, **detail(i))
-        if places > told:
-            self._more[group] += places - told
+        if places > listed:
+            self._more[group] += places - listed
 
     def drain(self) -> Iterator[Finding]:
         """What has come since the last call."""
@@ -126,7 +126,7 @@ class Collector:
         return replace(finding, steps=steps, fix=sentences(steps))
 
     def rest(self) -> Iterator[Finding]:
-        """One finding for each group that was too large to be told one by one."""
+        """One finding for each group that was too large to be listed one by one."""
         yield from self.drain()
         for (code, severity, file, topic, queue_id), count in self._more.items():
             kind = CODES[code]

@@ -20,7 +20,7 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
 
     Args:
         table: entries that are in use, from number 0.
-        moot: the next start builds the file anew, whatever its header says.
+        moot: the next start rebuilds the file, whatever its header says.
     """
     found, header, count = ctx.found, view.header, max(len(table), 1)
     if count != header.next_number:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.index.chains import check_chains
@@ -19,6 +19,7 @@ from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.chains import used_entries
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
+from rmqtool.store.queues.message_store import rocks_index_of
 from rmqtool.words import counted
 
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -30,11 +31,11 @@ _INT_MAX = 2**31 - 1
 class _File:
     """One index file: its entries, and the reach of each block of them.
 
-    The header's count may be wrong; what is not zero counts, and a wrong header is told once.
+    The header's count may be wrong; what is not zero counts, and a wrong header is reported once.
 
     Attributes:
         count: number after the last entry that is not zero.
-        moot: the next start removes the file and builds it anew.
+        moot: the next start removes the file and rebuilds it.
         begin_timestamp: what entries count from: the header's, or that of the first message where it is known.
     """
 
@@ -56,7 +57,7 @@ class _File:
 
     @property
     def table(self) -> Column:
-        """The entries that are in use, from number 0; the file is mapped as long as somebody has them."""
+        """The entries that are in use, from number 0; the file is mapped as long as they are in use."""
         return entries_array(self.view.view, self.slots)[: self.count]
 
     def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
@@ -82,7 +83,7 @@ class IndexCheck:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.enabled = ctx.layout.conf.flag("messageIndexEnable", True)
+        self.enabled = ctx.layout.conf.writes_index_files
         self.files: list[_File] = []
         self._all_read = True
         self._next = 0  # physical offset up to which the log was compared
@@ -157,7 +158,7 @@ class IndexCheck:
         keys = position[key_row], key_hash
         self._keys_seen = self._keys_seen or len(key_row) > 0
         seen = np.zeros(len(key_row), bool)
-        wanted = _combined(*keys)
+        wanted = _combine(*keys)
         ordered: Column | None = None
         done = 0  # keys that entries were found for, one after the other as both were written
         for file in self.files:
@@ -166,7 +167,7 @@ class IndexCheck:
                 continue
             numbers, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
             offsets = entries["physical_offset"].astype(np.int64)
-            has = _combined(offsets, entries["key_hash"].astype(np.int64))
+            has = _combine(offsets, entries["key_hash"].astype(np.int64))
             if np.array_equal(has, wanted[done : done + len(has)]):
                 rows = key_row[done : done + len(has)]
                 seen[done : done + len(has)] = True
@@ -224,7 +225,7 @@ class IndexCheck:
             )
 
     def _header(self, file: _File, at: int, says: int, true: int) -> None:
-        # a header whose count lags, lags as a whole, and was told
+        # a header whose count lags, lags as a whole, and was reported
         if says != true and file.header.next_number == file.count:
             self.ctx.found.add("index-header", file.name, offset=at, expected=true, actual=says)
 
@@ -286,8 +287,15 @@ class IndexCheck:
             for numbers, entries in file.between(self._next, 2**63 - 1):
                 self._tell("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
                 yield
-        if not self.files and self._all_read and self._keys_seen:
+        if not self.files and self._all_read and self._keys_seen and not self._in_rocks():
             self.ctx.found.add("index-absent", "index")
+
+    def _in_rocks(self) -> bool:
+        """Whether a broker keeps the index in RocksDB, or would make it there."""
+        try:
+            return rocks_index_of(self.ctx.layout) is not None
+        except (CorruptFile, MissingRuntime, UnreadableStore):
+            return True  # reported where the database is checked
 
 
 def _among(values: Column, ordered: Column) -> Column:
@@ -298,7 +306,7 @@ def _among(values: Column, ordered: Column) -> Column:
     return found
 
 
-def _combined(offsets: Column, hashes: Column) -> Column:
+def _combine(offsets: Column, hashes: Column) -> Column:
     """Offset and hash in one number, which sorts fast.
 
     Two pairs share one only where multiples of the constant come within 2**31 of each other: not in practice.

@@ -15,8 +15,8 @@ from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, is_bulk
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
+from rmqtool.store.log.commit_log import next_in_file, next_record
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
     """
 
     file: Segment
-    batch: Batch
+    batch: RecordBatch
     position: Column
     inner: Column
     epoch: int
@@ -122,15 +122,15 @@ class LogCheck:
                 if size == left:
                     break
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
-                found = next_record(view, file.base, at + 8, file.size)
+                found = next_in_file(file, at + 8)
                 if found >= file.size:
-                    if not last and self.ctx.rules.ended(file, end, file.size).ending is Ending.DAMAGED:
+                    if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
                     elif size:
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
                     break
-                self._damaged("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
+                self._report_damage("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
                 at = found
                 continue
             again = read(view, at, file.size, crc=False)
@@ -138,11 +138,11 @@ class LogCheck:
                 self._crc(file, number, at, again, end)
                 at += again.total_size
                 continue
-            found = next_record(view, file.base, at + 1, file.size)
+            found = next_in_file(file, at + 1)
             if found >= file.size:
                 self._tail(file, number, end, last=last)
                 break
-            self._damaged("log-damage", file, number, at, found - at, end.reason)
+            self._report_damage("log-damage", file, number, at, found - at, end.reason)
             at = found
             yield
 
@@ -172,7 +172,7 @@ class LogCheck:
         stop = has_bytes(file.path, at, file.size)
         if not last:
             code = "log-damage" if stop > at else "log-blank-missing"
-            self._damaged(code, file, number, at, file.size - at, end.reason)
+            self._report_damage(code, file, number, at, file.size - at, end.reason)
         elif stop > at and end.ending is Ending.UNWRITTEN:
             view = file.view()
             first = at
@@ -185,7 +185,7 @@ class LogCheck:
         elif stop > at:
             found.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
 
-    def _damaged(self, code: str, file: Segment, number: int, at: int, length: int, reason: str) -> None:
+    def _report_damage(self, code: str, file: Segment, number: int, at: int, length: int, reason: str) -> None:
         self._epoch += 1
         about = {
             "expected": "an end-of-file blank" if code == "log-blank-missing" else "a record",
@@ -194,7 +194,7 @@ class LogCheck:
         self._damages.append(_Damage(code, file.path, at, number, self._records, about))
 
     def _tell_damage(self) -> None:
-        """Damage is told when it is known how much lies behind it."""
+        """Damage is reported when it is known how much lies behind it."""
         met = [damage for damage in self._damages if self._is_met(damage)]
         first = min(met, key=lambda damage: (damage.number, damage.at), default=None)
         if first is not None:
@@ -286,7 +286,7 @@ class LogCheck:
             self._give(file, start, builder.take(), inner)
         return end
 
-    def _give(self, file: Segment, start: int, batch: Batch, inner: list[Column]) -> int:
+    def _give(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
         position = file.base + ends - batch.size
         self._take(Stretch(file, batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
@@ -294,7 +294,7 @@ class LogCheck:
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: Batch) -> None:
+    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: RecordBatch) -> None:
         self._give(file, start, batch, [self._look_at(file, columns)])
 
     def _look_at(self, file: Segment, columns: RecordColumns) -> Column:

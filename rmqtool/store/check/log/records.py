@@ -10,12 +10,12 @@ from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
-from formats.topics import HALF
+from formats.topics import HALVES
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
 
 Column = np.ndarray[Any, np.dtype[Any]]
-HALF_TOPIC = HALF.encode()
+HALF_TOPICS = {topic.encode() for topic in HALVES}
 # names and separators as Java writes them; an item without a value is passed over by every reader, and harmless
 PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
 
@@ -166,7 +166,7 @@ class RecordCheck:
         key = parse(bytes(file.view()[at : at + length])).get(UNIQ_KEY)
         # brokers before 4.3 kept half messages in the topic itself, with the flag
         if half is None or (
-            half.record.topic != HALF_TOPIC and half.record.sys_flag & TRANSACTION_MASK != TRANSACTION_PREPARED
+            half.record.topic not in HALF_TOPICS and half.record.sys_flag & TRANSACTION_MASK != TRANSACTION_PREPARED
         ):
             actual = "no half message"
         elif parse(half.record.properties).get(UNIQ_KEY) != key:

@@ -92,12 +92,12 @@ class BatchQueueCheck:
                 return
             path = self.ctx.layout.queue_path(topic, queue_id, BATCH_QUEUES)
             queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
-        expected = self._expected(stretch, rows)
+        expected = self._expect(stretch, rows)
         if len(expected.size):
             self._ordinals(queue, stretch, expected)
             self._compare(queue, expected)
 
-    def _expected(self, stretch: Stretch, rows: Column) -> _Expected:
+    def _expect(self, stretch: Stretch, rows: Column) -> _Expected:
         batch = stretch.batch
         base, count = numbers_of(batch.numbers, rows, batch.queue_offset[rows])
         columns = (

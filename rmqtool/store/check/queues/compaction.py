@@ -34,7 +34,7 @@ def check_compaction(ctx: Context) -> None:
     if not ctx.layout.conf.flag("enableCompaction", True):
         return  # then the topics are read from the commit log
     queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(ctx.layout)}
-    topics = _compacted(ctx)
+    topics = _compacted_topics(ctx)
     for topic, queue_id in ctx.queues_seen.ends:
         if topics is not None and topic in topics:
             queues.setdefault((topic, queue_id), CompactionQueue(ctx.layout, topic, queue_id))
@@ -47,7 +47,7 @@ def check_compaction(ctx: Context) -> None:
             ctx.found.add("file-unreadable", ctx.name(queue.path), actual=str(err), topic=topic, queueId=queue_id)
 
 
-def _compacted(ctx: Context) -> set[str] | None:
+def _compacted_topics(ctx: Context) -> set[str] | None:
     """Topics with that policy; None where no table of topics can be read."""
     for bak in (False, True):
         try:
@@ -214,7 +214,7 @@ class _Check:
             elif not ctx.layout.files_in(path).files:
                 lost = {"steps": (RECOVER,)}
             self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset, **lost)
-        wanted = list(self._wanted())
+        wanted = list(self._find_wanted())
         if not wanted:
             return
         if not queue.queue.files and not queue.log.files:
@@ -241,7 +241,7 @@ class _Check:
         start = self.ctx.start.redispatch_from
         return start is not None and physical >= start
 
-    def _wanted(self) -> Iterator[tuple[int, int]]:
+    def _find_wanted(self) -> Iterator[tuple[int, int]]:
         """(queue offset, physical offset) of messages of the commit log that must be in the compaction log.
 
         All after the last compaction, and before it the newest of each key, unless that deletes the key.

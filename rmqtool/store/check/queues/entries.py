@@ -188,9 +188,9 @@ def _missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
     )
     for run in runs:
         if run.reason == EMPTY and run.first <= tail:
-            continue  # told as a hole
+            continue  # reported as a hole
         if run.reason == OTHER:
-            # an entry that was told as wrong tells of its message too
+            # a finding about an entry covers its message too
             lost = [o for o in range(run.first, run.first + run.messages) if o not in bad]
             if not lost:
                 continue

@@ -3,7 +3,7 @@
 import os
 
 from formats.endings import Ending
-from formats.queues.extension import Unit, units
+from formats.queues.extension import ExtensionUnit, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
@@ -21,7 +21,7 @@ def check_extension(ctx: Context) -> None:
                 check_files(ctx, segments, size, topic, queue_id)
             for segment in segments:
                 for at, unit in units(segment.view()):
-                    if not isinstance(unit, Unit) and unit.ending in (Ending.DAMAGED, Ending.CUT):
+                    if not isinstance(unit, ExtensionUnit) and unit.ending in (Ending.DAMAGED, Ending.CUT):
                         name = ctx.name(segment.path)
                         ctx.found.add("ext-damage", name, offset=at, expected="a unit", actual=unit.reason, **about)
                 segment.release()

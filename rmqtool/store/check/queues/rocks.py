@@ -18,8 +18,9 @@ from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.dispatch.light import is_light, light_queue_id
 from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.log.commit_log import Damage
-from rmqtool.store.queues.rocks import PLACE, RocksQueue, built_up_to, queue_database, rocks_queue_names
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
 from rmqtool.store.queues.rocks_columns import Column, units_at
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
@@ -50,17 +51,18 @@ class _Queue:
 
 
 def open_database(ctx: Context) -> Database | None:
-    """The store's database of queues; None where it has none, or where it cannot be read, which is told."""
+    """The store's database of queues; None where it has none, or where it cannot be read, which is reported."""
     if dledger_dirs(ctx.layout):
         return None  # its units point into a log that is not read
+    place = queue_database_place(ctx.layout) or QUEUES
     try:
         return queue_database(ctx.layout)
     except MissingRuntime as err:
-        ctx.found.add("not-checked", PLACE, actual=f"queues in a RocksDB database: {err}")
+        ctx.found.add("not-checked", place, actual=f"queues in a RocksDB database: {err}")
     except CorruptFile as err:
-        ctx.found.add("rcq-unreadable", PLACE, actual=err.reason)
+        ctx.found.add("rcq-unreadable", place, actual=err.reason)
     except UnreadableStore as err:
-        ctx.found.add("file-unreadable", PLACE, actual=str(err))
+        ctx.found.add("file-unreadable", place, actual=str(err))
     return None
 
 
@@ -69,6 +71,7 @@ class RocksQueueCheck:
 
     def __init__(self, ctx: Context, database: Database) -> None:
         self.ctx, self._database = ctx, database
+        self._place = queue_database_place(ctx.layout) or QUEUES
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._built = 0
         self._broken = False
@@ -79,7 +82,7 @@ class RocksQueueCheck:
 
     def _break(self, err: CorruptFile) -> None:
         self._broken = True
-        self.ctx.found.add("rcq-unreadable", PLACE, actual=err.reason)
+        self.ctx.found.add("rcq-unreadable", self._place, actual=err.reason)
 
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
@@ -138,7 +141,7 @@ class RocksQueueCheck:
                 actual = int(units[field][at[row]])
                 return {"queueOffset": int(ordinals[row]), "expected": wanted, "actual": actual}
 
-            self.ctx.found.many(code, PLACE, len(rows), detail, **queue.about)
+            self.ctx.found.many(code, self._place, len(rows), detail, **queue.about)
 
         late = np.flatnonzero(~here & ~due)
         if len(late):
@@ -167,7 +170,7 @@ class RocksQueueCheck:
         for (topic, queue_id), queue in sorted(self._queues.items()):
             if queue.behind:
                 self.ctx.found.add(
-                    "rcq-behind", PLACE, count=queue.behind, queueOffset=queue.first_behind, **queue.about
+                    "rcq-behind", self._place, count=queue.behind, queueOffset=queue.first_behind, **queue.about
                 )
             ends = self.ctx.queues_seen.ends
             ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
@@ -181,10 +184,10 @@ class RocksQueueCheck:
             except FormatError:
                 wrong += 1
         if wrong:
-            self.ctx.found.add("rcq-note", PLACE, count=wrong)
+            self.ctx.found.add("rcq-note", self._place, count=wrong)
         if self._built > self.ctx.log_seen.end:
             expected = f"at most {self.ctx.log_seen.end}"
-            self.ctx.found.add("rcq-ahead", PLACE, expected=expected, actual=self._built)
+            self.ctx.found.add("rcq-ahead", self._place, expected=expected, actual=self._built)
 
     def _finish(self, queue: _Queue) -> None:
         ctx, units = self.ctx, queue.units
@@ -201,7 +204,7 @@ class RocksQueueCheck:
             if hidden or (noted.queue_offset < queue.first and units.unit(noted.queue_offset) is None):
                 count = noted.queue_offset - queue.first if hidden else 1
                 severity = {"severity": "error"} if hidden else {}
-                ctx.found.add("rcq-begin", PLACE, count=count, expected=queue.first, actual=noted.queue_offset,
+                ctx.found.add("rcq-begin", self._place, count=count, expected=queue.first, actual=noted.queue_offset,
                               **severity, **queue.about)  # fmt: skip
         live = sum(unit.physical_offset >= ctx.log.min_offset for _offset, unit in units.units(low))
         if live > queue.matched:
@@ -211,15 +214,15 @@ class RocksQueueCheck:
         last, add = queue.units.last, self.ctx.found.add
         if last is None:
             if queue.end:
-                add("rcq-end", PLACE, count=queue.end, expected=queue.end - 1, actual="none", **queue.about)
+                add("rcq-end", self._place, count=queue.end, expected=queue.end - 1, actual="none", **queue.about)
             return
         unit = queue.units.unit(last.queue_offset)
         if queue.end > last.queue_offset + 1:
             count = queue.end - last.queue_offset - 1
-            add("rcq-end", PLACE, count=count, expected=queue.end - 1, actual=last.queue_offset, **queue.about)
+            add("rcq-end", self._place, count=count, expected=queue.end - 1, actual=last.queue_offset, **queue.about)
         elif unit is None and last.physical_offset >= self.ctx.log.min_offset:
             actual = f"{last.queue_offset}, where no unit is"
-            add("rcq-end", PLACE, expected=max(queue.end - 1, 0), actual=actual, **queue.about)
+            add("rcq-end", self._place, expected=max(queue.end - 1, 0), actual=actual, **queue.about)
 
     def _strangers(self, queue: _Queue, low: int) -> None:
         """Units that lead to no message of the queue, each looked at by itself."""
@@ -238,4 +241,4 @@ class RocksQueueCheck:
             else:
                 name = found.record.topic.decode("utf-8", "replace")
                 actual = f"{name} {found.record.queue_id}, queue offset {found.record.queue_offset}"
-            self.ctx.found.add("rcq-no-message", PLACE, queueOffset=offset, actual=actual, **queue.about)
+            self.ctx.found.add("rcq-no-message", self._place, queueOffset=offset, actual=actual, **queue.about)

@@ -17,7 +17,7 @@ Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
 _NEAR = 4  # units that are read for each that is asked for, at most: else the file is mapped
-_RUNS = 2000  # told apart in one queue; what comes beyond is only counted
+_RUNS = 2000  # kept apart in one queue; what comes beyond is only counted
 
 BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"
 NEVER, SOON, LAG = range(3)  # what a start does: nothing; makes the entry again; makes it, as after any unclean stop
@@ -140,6 +140,7 @@ class QueueState:
         next_ordinal: after the last message of it in the log; None before the first one.
         epoch: of the log when that message was met.
         runs: messages without an entry.
+        newest: store time of the newest message, ms, of a queue without files.
         overflow: how many more, by reason and whether they come soon.
     """
 
@@ -149,6 +150,7 @@ class QueueState:
         self.firsts: Column = np.empty(0, np.int64)
         self.next_ordinal: int | None = None
         self.epoch = 0
+        self.newest = 0
         self.runs: list[Run] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
 

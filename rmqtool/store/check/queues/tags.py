@@ -9,7 +9,7 @@ from formats.message.properties import TAGS, parse
 from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
-from formats.queues.extension import Unit, read
+from formats.queues.extension import ExtensionUnit, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.state import FileSummary, QueueState
@@ -82,9 +82,9 @@ class TagCheck:
                 unit = read(segment.view(), offset - segment.base, segment.size)
             except UnreadableStore as err:
                 why = str(err)
-            if unit is not None and not isinstance(unit, Unit):
+            if unit is not None and not isinstance(unit, ExtensionUnit):
                 why = f"byte {offset} of the extension: {unit.reason}"
-        if not isinstance(unit, Unit):
+        if not isinstance(unit, ExtensionUnit):
             self.ctx.found.add("ext-missing", name, expected="a unit of the extension", actual=why, **about)
         elif unit.tags_code != wanted:
             actual = f"{unit.tags_code}, in the extension at byte {offset}"

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from rmqtool.store.check.codes.code import SEVERITIES
 
-# A code, and what follows from it where both are found; a code that follows from several is told under the first.
+# A code, and what follows from it where both are found; a code that follows from several is reported under the first.
 _PAST_END = ("cq-no-message", "cq-other-message", "bcq-no-message", "index-ghost", "index-entry", "timer-no-message")
 _AHEAD = (
     "offset-ahead",

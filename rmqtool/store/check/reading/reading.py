@@ -13,7 +13,7 @@ from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 # what keeps a broker from starting though it would load log and queues, or may do so
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
@@ -25,7 +25,7 @@ _PARTS = ("consumequeue", "index", "checkpoint", "timer", "compaction", "config"
 
 
 @dataclass(slots=True)
-class Told:
+class CodeFindings:
     """All findings of one code.
 
     Attributes:
@@ -45,17 +45,17 @@ class Cause:
     """One cause, and what follows from it.
 
     Attributes:
-        told: the code that was there first.
+        root: the code that was there first.
         follows: codes that would not be there without it.
     """
 
-    told: Told
-    follows: tuple[Told, ...] = ()
+    root: CodeFindings
+    follows: tuple[CodeFindings, ...] = ()
 
     @property
-    def all(self) -> tuple[Told, ...]:
+    def all(self) -> tuple[CodeFindings, ...]:
         """The code and those that follow from it."""
-        return self.told, *self.follows
+        return self.root, *self.follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +85,21 @@ class Reader:
     """Takes the findings of one check as they come; memory grows with codes, not with findings.
 
     Args:
-        places: of each code that are told one by one.
+        places: of each code that are listed one by one.
     """
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
-        self._told: dict[str, Told] = {}
+        self._by_code: dict[str, CodeFindings] = {}
         self._steps: dict[Step, str] = {}
 
     def take(self, finding: Finding) -> None:
         """One more finding."""
-        told = self._told.setdefault(finding.code, Told(finding.code, finding.severity))
-        told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
-        told.count += finding.count
-        if len(told.places) < self._places:
-            told.places.append(finding)
+        findings = self._by_code.setdefault(finding.code, CodeFindings(finding.code, finding.severity))
+        findings.severity = min(findings.severity, finding.severity, key=SEVERITIES.index)
+        findings.count += finding.count
+        if len(findings.places) < self._places:
+            findings.places.append(finding)
         for step in finding.steps:
             self._steps.setdefault(step, finding.code)
 
@@ -109,18 +109,18 @@ class Reader:
         Args:
             situation: as the check has left it.
         """
-        worst = min((told.severity for told in self._told.values()), key=SEVERITIES.index, default=None)
+        worst = min((findings.severity for findings in self._by_code.values()), key=SEVERITIES.index, default=None)
         causes = tuple(
-            Cause(self._told[root], tuple(self._told[code] for code in codes))
-            for root, codes in causes_of({code: told.severity for code, told in self._told.items()}).items()
+            Cause(self._by_code[root], tuple(self._by_code[code] for code in codes))
+            for root, codes in causes_of({code: findings.severity for code, findings in self._by_code.items()}).items()
         )
         # what follows from a stop that was not clean is what the next start is for
-        stays = [told.severity for cause in causes if cause.told.code not in _STARTS_MEND for told in cause.all]
-        errors = {told.code for told in self._told.values() if told.severity == ERROR}
+        stays = [findings.severity for cause in causes if cause.root.code not in _STARTS_MEND for findings in cause.all]
+        errors = {findings.code for findings in self._by_code.values() if findings.severity == ERROR}
         broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
-        follow = {told.code for cause in causes for told in cause.follows}
+        follow = {findings.code for cause in causes for findings in cause.follows}
         # what a person does by hand mends what was there first, and with it what follows
-        steps = merged((step, code) for step, code in self._steps.items() if step.command or code not in follow)
+        steps = merge_steps((step, code) for step, code in self._steps.items() if step.command or code not in follow)
         mending = tuple(step for step in steps if step not in MEND_FILES)
         if situation.refused and mending:
             steps = mending  # which are said file by file
@@ -130,12 +130,12 @@ class Reader:
             broker=broker,
             lost=lost,
             steps=steps,
-            then=_then(situation, steps),
+            then=_next_step(situation, steps),
             causes=causes,
         )
 
 
-def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
+def merge_steps(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
     """Steps of many findings as one way: the safest first, each once.
 
     Args:
@@ -171,7 +171,7 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
     if step in MEND_FILES:
-        return 1, 1, 0  # the files, one by one, are told before
+        return 1, 1, 0  # each of the files is reported before
     if not step.command and code == "file-foreign":
         return 1, -1, 0  # a directory that is moved away; no command goes on where one is
     if not step.command:
@@ -219,17 +219,21 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
     starts = f"A broker starts on this store: it {checks}cuts off no intact message."
     if worst == ERROR:
-        return f"{starts} It does not repair the errors below.", _damaged(situation, errors), True
+        return f"{starts} It does not repair the errors below.", _what_is_damaged(situation, errors), True
     if worst == WARNING:
         return starts, "No intact message.", True
     return starts, "", True
 
 
-def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
+def _next_step(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
-        return "Check again. Until then only rmqtool salvage works on this store." if not verbs else "Check again."
+        return (
+            f"Check again. Until then only {command_line('salvage')} works on this store."
+            if not verbs
+            else "Check again."
+        )
     if situation.in_use or situation.log_absent or situation.refused or not verbs:
         return ""
     if situation.cuts:
@@ -239,7 +243,7 @@ def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     return "Check again, and start the broker."
 
 
-def _damaged(situation: Situation, errors: Collection[str]) -> str:
+def _what_is_damaged(situation: Situation, errors: Collection[str]) -> str:
     if "file-gap" in situation.log_codes:
         return "The messages of the missing file, unless it is put back."
     if situation.log_codes & {"log-crc", "log-damage", "log-position", "log-blank-missing"}:
@@ -253,6 +257,6 @@ def severities_of(causes: Iterable[Cause]) -> dict[str, int]:
     """Findings of each severity that occurs, the worst first."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for cause in causes:
-        for told in cause.all:
-            counts[told.severity] += told.count
+        for findings in cause.all:
+            counts[findings.severity] += findings.count
     return {severity: count for severity, count in counts.items() if count}

@@ -23,7 +23,7 @@ def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:
     """
     length = len(files.wheel_bytes)
     if ctx.is_passed("timerwheel"):
-        pass  # told where all such files are
+        pass  # reported where all such files are
     elif length not in (0, timer.WHEEL_SIZE):
         ctx.found.add("timer-wheel-size", "timerwheel", expected=f"{timer.WHEEL_SIZE} bytes", actual=f"{length} bytes")
     elif not length and files.end:

@@ -9,14 +9,17 @@ import numpy as np
 
 from formats.message.properties import UNIQ_KEY, parse
 from formats.variants import timer
+from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
 from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.message_store import Timeline, timeline_of
 from rmqtool.store.queues.reader import open_queue
-from rmqtool.store.queues.rocks import RocksQueue, built_up_to, open_rocks_queue, queue_database
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database
+from rmqtool.store.queues.rocks_open import open_rocks_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, records_at, start_of
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
@@ -38,9 +41,33 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
     if not files.present or ctx.log_seen.absent or dledger_dirs(ctx.layout):  # whose messages are not read
         return
     try:
-        _Check(ctx, files, queue).run()
+        timeline = _timeline(ctx)
+        if timeline is None:
+            _Check(ctx, files, queue).run()
+        elif queue is not None:
+            _check_timeline(ctx, timeline, queue)
     except UnreadableStore as err:
         ctx.found.add("file-unreadable", "timerlog", actual=str(err))
+
+
+def _timeline(ctx: Context) -> Timeline | None:
+    """Where a broker keeps in RocksDB what waits: wheel and timer log stand still meanwhile."""
+    try:
+        return timeline_of(ctx.layout)
+    except (CorruptFile, MissingRuntime):
+        return None  # reported where the database is checked
+
+
+def _check_timeline(ctx: Context, timeline: Timeline, queue: PlainQueue) -> None:
+    if timeline.scanned > queue.max_offset:
+        ctx.found.add(
+            "timer-checkpoint-ahead",
+            PLACE,
+            expected=f"queue offset: at most {queue.max_offset}",
+            actual=timeline.scanned,
+        )
+    elif behind := queue.max_offset - max(timeline.scanned, queue.min_offset(ctx.log.min_offset)):
+        ctx.found.add("timer-behind", PLACE, count=behind, topic=timer.TOPIC, queueId=0)
 
 
 def _in_database(ctx: Context) -> RocksQueue | None:
@@ -51,7 +78,7 @@ def _in_database(ctx: Context) -> RocksQueue | None:
             return None
         return open_rocks_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID)
     except (CorruptFile, MissingRuntime, UnreadableStore):
-        return None  # told where the database is checked
+        return None  # reported where the database is checked
 
 
 class _Check:
@@ -175,9 +202,9 @@ class _Check:
             self.ctx.found.add(
                 "timer-behind", "config/timercheck", offset=16, count=behind, topic=timer.TOPIC, queueId=0
             )
-        self._lost(found, queue, point, coming)
+        self._report_lost(found, queue, point, coming)
 
-    def _lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
+    def _report_lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
         """Messages that the wheel had, whose time is to come, and that nothing leads to.
 
         One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.
@@ -195,7 +222,7 @@ class _Check:
                 properties = parse(record.properties)
                 message = TimerMessage(0, record, properties, 0, 0)
                 time = message.deliver_time
-                # one that no broker can deliver is told where it is in the way
+                # one that no broker can deliver is reported where it is in the way
                 if record.topic != _TOPIC or time is None or time <= later or message.mark or message.unusable:
                     lost.pop(properties.get(UNIQ_KEY), None)
                     continue

@@ -95,7 +95,7 @@ class TimerFiles:
 
     @cached_property
     def file_size(self) -> int:
-        """Bytes of each file of the timer log: configured, told by the files, or the default."""
+        """Bytes of each file of the timer log: configured, that of the files, or the default."""
         return self.layout.conf.sizes.get("mappedFileSizeTimerLog") or common_size(self.log) or timer.LOG_FILE_SIZE
 
     def count(self, file: Segment) -> int:
@@ -139,7 +139,7 @@ class TimerFiles:
         """Position after the last unit, for the next start."""
         return self.recovery[1]
 
-    def expired(self, low: int) -> list[Segment]:
+    def find_expired(self, low: int) -> list[Segment]:
         """Files of the log that a broker deletes: up to the first whose last unit leads to a message that is there.
 
         The last file stays. Source: MappedFileQueue.deleteExpiredFileByOffsetForTimerLog.

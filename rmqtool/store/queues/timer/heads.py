@@ -30,7 +30,7 @@ class TimerHeads(NamedTuple):
     Attributes:
         numbers: of the units that were asked for; int64 of shape (messages,), as the other columns.
         heads: record array with the fields of :data:`formats.layouts.derived.HEAD_V4_V4`.
-        data: the file's bytes; uint8 of shape (bytes,), mapped as long as somebody has them.
+        data: the file's bytes; uint8 of shape (bytes,), mapped as long as they are in use.
         properties_at: where the properties of each begin there.
         properties_length: their bytes.
     """

@@ -131,7 +131,7 @@ class LiveTimer:
     def _cut_short(self, files: TimerFiles) -> bool:
         """Make zeros of what lies behind the end: the next start would take it for units that follow. Whether any did.
 
-        A cut log leaves slots that lead behind its end: all slots that wait are written anew then.
+        A cut log leaves slots that lead behind its end: all slots that wait are rewritten then.
         """
         if not files.log.files:
             return False
@@ -207,7 +207,7 @@ class LiveTimer:
             raise Refused(f"{self._path(base)}: byte {position - base}: {unit.reason}: see {self._check}")
         return unit
 
-    def passed(self, time: int) -> None:
+    def note_passed(self, time: int) -> None:
         """All of a slot was delivered."""
         del self._slots[time]
         heapq.heappop(self._times)
@@ -327,7 +327,7 @@ class LiveTimer:
             low: physical offset at which the commit log begins.
         """
         files = TimerFiles(self.layout)
-        expired = files.expired(low)
+        expired = files.find_expired(low)
         for file in expired:
             self.let_go()
             remove_durably(file.path)

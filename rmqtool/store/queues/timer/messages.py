@@ -11,6 +11,8 @@ import numpy as np
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.variants import timer
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles
@@ -47,19 +49,19 @@ class TimerMessage(NamedTuple):
 
     @property
     def mark(self) -> str | None:
-        """Topic and unique key of the message that this one recalls; None where it is no such mark."""
+        """Unique key of the message that this one recalls, in 5.3 behind its topic; None where it is no such mark."""
         return self.properties.get(timer.DELETE_KEY)
 
     @property
     def unusable(self) -> str | None:
         """What is missing in its properties, so that a broker stops at it and delivers nothing behind it."""
         if self.deliver_time is None:
-            return f"{timer.OUT_MS} {_shown(self.properties.get(timer.OUT_MS))}"
+            return f"{timer.OUT_MS} {_describe(self.properties.get(timer.OUT_MS))}"
         if not self.properties.get(REAL_TOPIC):
             return f"no {REAL_TOPIC}"
         queue_id = number_of(self.properties.get(REAL_QID))
         if queue_id is None or not -(2**31) <= queue_id < 2**31:
-            return f"{REAL_QID} {_shown(self.properties.get(REAL_QID))}"
+            return f"{REAL_QID} {_describe(self.properties.get(REAL_QID))}"
         return None
 
     @property
@@ -67,10 +69,25 @@ class TimerMessage(NamedTuple):
         """Its unique key."""
         return self.properties.get(UNIQ_KEY)
 
-    @property
-    def recall_key(self) -> str | None:
-        """What a mark says that recalls it (``TimerMessageStore.buildDeleteKey``); None where it has no unique key."""
-        return f"{self.properties.get(REAL_TOPIC)}+{self.key}" if self.key is not None else None
+    def recall_key(self, *, by_topic: bool) -> str | None:
+        """What a mark says that recalls it; None where it has no unique key.
+
+        Args:
+            by_topic: as of :func:`recalls_by_topic`.
+        """
+        if self.key is None:
+            return None
+        return build_recall_key(self.properties.get(REAL_TOPIC), self.key, by_topic=by_topic)
+
+
+def build_recall_key(topic: str | None, unique_key: str, *, by_topic: bool) -> str:
+    """What a mark says that recalls a message (``TimerMessageStore.buildDeleteKey``)."""
+    return f"{topic}+{unique_key}" if by_topic else unique_key
+
+
+def recalls_by_topic(layout: StoreLayout) -> bool:
+    """Whether a mark names the topic before the unique key, by the rules of the store's release."""
+    return release_of(layout).recalls_by_topic or layout.conf.flag("appendTopicForTimerDeleteKey", False)
 
 
 def number_of(text: str | None) -> int | None:
@@ -84,7 +101,7 @@ def number_of(text: str | None) -> int | None:
     return number if -_MOST - 1 <= number <= _MOST else None
 
 
-def _shown(text: str | None) -> str:
+def _describe(text: str | None) -> str:
     return "is missing" if text is None else f"is {text[:40]!r}"
 
 
@@ -111,14 +128,26 @@ def not_in_the_wheel(
     if queue is None:
         return
     known = found.units["physical_offset"].astype(np.int64)
-    for _first, units in queue.runs(start_of(log, queue, files)):
+    yield from messages_from(log, queue, start_of(log, queue, files), known, files.precision)
+
+
+def messages_from(
+    log: CommitLog, queue: PlainQueue, start: int, known: "Array", precision: int
+) -> Iterator[TimerMessage]:
+    """Messages of the timer's queue from a queue offset on.
+
+    Args:
+        known: physical offsets of those that are left out; int64 of shape (messages,).
+        precision: ms of one slot of the wheel.
+    """
+    for _first, units in queue.runs(start):
         offsets = units["physical_offset"].astype(np.int64)
         offsets = offsets[~np.isin(offsets, known)].tolist()
         for number, record in records_at(log, offsets):
             if record.topic == _TOPIC:
                 properties = parse(record.properties)
                 out = number_of(properties.get(timer.OUT_MS)) or 0
-                fires = out // files.precision * files.precision
+                fires = out // precision * precision
                 yield TimerMessage(offsets[number], record, properties, fires, 0)
 
 

@@ -37,7 +37,7 @@ class Started(NamedTuple):
     dangling: "Array"
 
 
-def started(files: TimerFiles, end: int | None = None, *, exactly: bool = False) -> Started:
+def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = False) -> Started:
     """Read wheel and log as a start does it.
 
     Args:

@@ -15,7 +15,7 @@ from formats.layouts.derived import TIMER_LOG_UNIT
 from formats.variants import timer
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.start import started
+from rmqtool.store.queues.timer.start import read_timer
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -65,7 +65,7 @@ def heads(files: TimerFiles) -> tuple["Array", "Array"]:
     The time is in units of the precision, 0 where the slot was never used. What the end of the log knows and the wheel
     does not, as after a crash, counts as it does for a broker.
     """
-    slots = started(files).slots
+    slots = read_timer(files).slots
     return slots["time"].astype(np.int64), slots["last_position"].astype(np.int64)
 
 

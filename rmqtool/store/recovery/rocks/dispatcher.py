@@ -3,7 +3,7 @@
 from formats.errors import FormatError
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built
 from rmqtool.errors import CorruptFile
-from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
@@ -80,7 +80,7 @@ class RocksDispatcher(Dispatcher):
             found.append(QueueRange(topic=topic, queueId=queue_id, minOffset=low, maxOffset=queue.max_offset))
         return found
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: RecordBatch) -> None:
         super().put(batch)
         if batch.queued.any():
             self.built = int((batch.physical_offset + batch.size)[batch.queued][-1])

@@ -7,14 +7,18 @@ own queue offset; a log that ends before that has the ends of queues set back.
 
 from dataclasses import replace
 
+from formats.variants.message_store import END, HALVES, INDEX
 from formats.variants.rocksdb import starts_database
 from rmqtool.errors import CorruptFile
+from rmqtool.rules.releases import V5_5
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database, NoDatabase
-from rmqtool.store.queues.rocks import PLACE, queue_database, queue_names
+from rmqtool.store.layout.version import QUEUES, queue_database_place
+from rmqtool.store.queues.message_store import family_in_use, position
+from rmqtool.store.queues.rocks import queue_database, queue_names
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, load_log
@@ -23,7 +27,7 @@ from rmqtool.store.recovery.report import StoreState
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.rocks.words import warnings_of
 from rmqtool.store.recovery.verdict import LogVerdict, judge_log
-from rmqtool.store.releases.rocks import RocksRules
+from rmqtool.store.releases.rocks import RocksRules, RocksRulesV5_5
 
 
 def _database(layout: StoreLayout) -> Database:
@@ -33,7 +37,7 @@ def _database(layout: StoreLayout) -> Database:
         MissingRuntime: no library to read it.
         CorruptFile: it cannot be opened.
     """
-    path = layout.path(PLACE)
+    path = layout.path(queue_database_place(layout) or QUEUES)
     if not any(entry.is_file() and starts_database(entry.name) for entry in list_dir(path)):
         return NoDatabase(path)
     return queue_database(layout) or Database(path)
@@ -48,7 +52,21 @@ def _by_rocks_rules(inputs: StoreInputs, database: Database) -> StoreInputs:
     light = inputs.layout.conf.flag("enableLmq", False)
     if inputs.layout.conf.text("enableLmq") is None:
         light = any(is_light(topic) for topic, _queue_id in queue_names(database))
-    return replace(inputs, rules=RocksRules(inputs.layout, exactly=True), light_queues=light)
+    return replace(inputs, rules=_rules(inputs), light_queues=light)
+
+
+def _rules(inputs: StoreInputs) -> RocksRules:
+    """Those of the release by which the store is read.
+
+    Raises:
+        CorruptFile: a database of 5.5 cannot be read.
+    """
+    layout = inputs.layout
+    if inputs.rules.release.version < V5_5.version:
+        return RocksRules(layout, exactly=True)
+    used = ((family, family_in_use(layout, family)) for family in (INDEX, HALVES))
+    ends = [position(database, family, END) or 0 for family, database in used if database is not None]
+    return RocksRulesV5_5(layout, ends=ends)
 
 
 def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
@@ -67,19 +85,19 @@ def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
         inputs = _by_rocks_rules(inputs, database)
     except CorruptFile as err:
         inputs = replace(inputs, rules=RocksRules(inputs.layout, exactly=True))
-        return _refused(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
+        return _refuse(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
     loaded = load_log(inputs)
     if loaded.refusals:
-        return _refused(inputs, loaded, [])
+        return _refuse(inputs, loaded, [])
     index = IndexBuilder(inputs.layout.index_paths(), inputs.geometry, stage)
     try:
         dispatcher = RocksDispatcher(inputs.layout, database, index, indexed=inputs.indexed)
     except CorruptFile as err:
-        return _refused(inputs, loaded, [f"{err.path}: {err.reason}"])
+        return _refuse(inputs, loaded, [f"{err.path}: {err.reason}"])
     return _Run(inputs, loaded, dispatcher).run()
 
 
-def _refused(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
+def _refuse(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
     end = loaded.files[-1].end if loaded.files else 0
     verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
     return Recovery(
@@ -103,7 +121,7 @@ class _Run:
         if inputs.aborted:
             dispatcher.index.prune(inputs.checkpoint.index_msg_timestamp)
         known, found_ends = dispatcher.built, dispatcher.ends
-        verdict = self._judged(known)
+        verdict = self._judge_log(known)
         after_load, after_start = (
             StoreState(
                 minPhyOffset=verdict.min_offset,
@@ -124,7 +142,7 @@ class _Run:
             after_start=after_start,
         )
 
-    def _judged(self, known: int) -> LogVerdict:
+    def _judge_log(self, known: int) -> LogVerdict:
         inputs, dispatcher = self._inputs, self._dispatcher
         if not self._loaded.files:
             dispatcher.destroy()

@@ -1,7 +1,6 @@
 """What a broker would do with a store in RocksDB form, and what is to be said of that, in words."""
 
 import os
-import shlex
 from dataclasses import replace
 
 from formats.config.files import Topics
@@ -11,7 +10,7 @@ from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.light import is_light
-from rmqtool.store.queues.rocks import PLACE
+from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.actions import stopped_at
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -19,12 +18,12 @@ from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.verdict import LogVerdict
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _NAMED = 3  # queues that a warning names
 NOT_IN_PLACE = (
     "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
-    "and rmqtool salvage STORE NEWSTORE makes a store with queue files and every intact message"
+    f"and {command_line('salvage', 'STORE', 'NEWSTORE')} makes a store with queue files and every intact message"
 )
 
 
@@ -47,7 +46,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
         )
     if dispatcher.stuck:
         said.append(
-            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: consumers "
+            f"{_name_queues(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: "
+            "consumers "
             "wait at offsets that do not exist"
         )
     behind = [
@@ -58,7 +58,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     if behind and verdict.files:
         does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
         said.append(
-            f"{_named(behind)}: the last unit points beyond the end of the log, and the broker {does}: consumers get "
+            f"{_name_queues(behind)}: the last unit points beyond the end of the log, and the broker {does}: "
+            "consumers get "
             "nothing for it"
         )
     if unknown := _unknown_topics(inputs, dispatcher):
@@ -90,7 +91,7 @@ def _is_kept(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or is_light(topic)
 
 
-def _named(keys: list[tuple[str, int]]) -> str:
+def _name_queues(keys: list[tuple[str, int]]) -> str:
     names = ", ".join(f"topic {topic!r} queue {queue_id}" for topic, queue_id in sorted(keys)[:_NAMED])
     return names + (f" and {len(keys) - _NAMED} more" if keys[_NAMED:] else "")
 
@@ -98,7 +99,7 @@ def _named(keys: list[tuple[str, int]]) -> str:
 def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     """What the broker would do, in words. An empty list means that it would change nothing."""
     inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
-    root = inputs.layout.root
+    root, place = inputs.layout.root, queue_database_place(inputs.layout) or QUEUES
     said: list[str] = []
     if inputs.aborted:
         said.append("treat the last stop as a crash, because there is a file abort")
@@ -109,13 +110,13 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     said += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
     changes = dispatcher.changes
     if dispatcher.destroyed:
-        said.append("remove consumequeue and begin it again: queue offsets continue where they were")
+        said.append(f"remove {place} and begin it again: queue offsets continue where they were")
     if added := sum(change.entriesAdded for change in changes):
-        said.append(f"put {counted(added, 'unit')} into consumequeue")
+        said.append(f"put {counted(added, 'unit')} into {place}")
     if back := sum(bool(change.entriesCut) for change in changes):
-        said.append(f"set the ends of {counted(back, 'queue')} back in consumequeue")
+        said.append(f"set the ends of {counted(back, 'queue')} back in {place}")
     if dispatcher.built != dispatcher.found_built:
-        said.append(f"note in consumequeue that queues have the log up to {dispatcher.built}")
+        said.append(f"note in {place} that queues have the log up to {dispatcher.built}")
     said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
     if said and index.added > index.repeated:
         said.append(f"put {counted(index.added, 'entry', 'entries')} into index")
@@ -126,20 +127,23 @@ def report(recovery: Recovery) -> RecoveryReport:
     """What the broker would do; nothing of it is done."""
     dispatcher = recovery.dispatcher
     actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
-    told = report_of(recovery, actions=actions, applied=False, backup=None)
+    report = report_of(recovery, actions=actions, applied=False, backup=None)
     if recovery.refusals:
-        return replace(told, nextSteps=_ways_on(recovery, told.nextSteps))
-    return replace(told, notes=[*told.notes, NOT_IN_PLACE] if actions else told.notes)
+        return replace(report, nextSteps=_ways_on(recovery, report.nextSteps))
+    return replace(report, notes=[*report.notes, NOT_IN_PLACE] if actions else report.notes)
 
 
 def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
     layout = recovery.inputs.layout
-    if not any(why.startswith(f"{layout.path(PLACE)}: ") for why in recovery.refusals):
+    place = queue_database_place(layout) or QUEUES
+    if not any(why.startswith(f"{layout.path(place)}: ") for why in recovery.refusals):
         return ways
-    root = shlex.quote(layout.root)
     # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
-    anew = (
-        f"or, with a copy of the store at hand and the broker stopped, move {PLACE} out of the store and put an empty "
+    rebuilt = (
+        f"or, with a copy of the store at hand and the broker stopped, move {place} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
-    return [f"rmqtool salvage {root} NEWSTORE: makes a store with queue files and every intact message", anew]
+    return [
+        f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes a store with queue files and every intact message",
+        rebuilt,
+    ]

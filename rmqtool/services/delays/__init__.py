@@ -1,0 +1,1 @@
+"""Delayed messages: what waits in each level, and its delivery."""

@@ -1,0 +1,150 @@
+"""Deliver delayed messages: each level's queue in its order, from the level's offset on.
+
+A message goes to its own topic and queue with all that was stored of it, ``DELAY``, ``REAL_TOPIC`` and ``REAL_QID``
+too: the broker takes them out of its memory only. Delivery is at least once: what was delivered is in the log before
+the offset of its level is written. Messages at the end of what is due that are gone, or dropped, are passed for good; a
+broker looks at them again after each start.
+
+Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from formats.message.properties import REAL_QID, REAL_TOPIC
+from formats.message.read import java_int
+from formats.topics import HALF, SCHEDULE
+from rmqtool.progress import stage
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.store.log.commit_log import CommitLog
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivered:
+    """What one pass over the levels did."""
+
+    delivered: int = 0
+    discarded: int = 0  # half messages that were sent with a delay level: a broker drops them here
+    skipped: int = 0  # entries whose message is gone
+    rolled: int = 0  # timer messages that were moved on, for their time is farther away than the wheel reaches
+    recalled: int = 0  # timer messages that were taken back
+    stuck: list[int] = field(default_factory=list)  # levels that stand before a message that cannot be delivered
+
+
+class Delivery:
+    """Delivers the delayed messages of a store that is open for writing.
+
+    Args:
+        state: has the levels' offsets; who owns it persists them.
+    """
+
+    def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
+        self.store, self.state, self.warn = store, state, warn
+
+    def _delays(self, now: int) -> Delays:
+        self.store.dispatch()
+        layout = self.store.layout
+        return Delays(CommitLog(layout), now, self.warn, TopicQueues(layout), self.state.delay_offsets)
+
+    def next_time(self, now: int, stuck: Collection[int] = ()) -> int | None:
+        """When a message is to be delivered next, ms; None where none waits.
+
+        Args:
+            stuck: levels that are not looked at.
+        """
+        delays = self._delays(now)
+        times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1) if level not in stuck)
+        return min((time for time in times if time is not None), default=None)
+
+    def deliver_due(
+        self,
+        now: int,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        done: Delivered | None = None,
+        after_each: Callable[[], None] = lambda: None,
+    ) -> Delivered:
+        """Deliver what is due, level by level.
+
+        Args:
+            now: ms since the epoch.
+            stop: asked before each message; true ends the pass.
+            done: counted on, so that an error leaves what was done before it.
+            after_each: called after each message, when the offset of its level is behind it.
+        """
+        done = Delivered() if done is None else done
+        delays = self._delays(now)
+        ranges = {level: delays.due(level) for level in range(1, len(delays.millis) + 1)}
+        for level, due in ranges.items():
+            if self.state.delay_offsets.get(level) not in (None, due.start) and level - 1 in delays.queues:
+                self.state.set_delay_offset(level, due.start)  # it was outside the queue
+        if not any(ranges.values()):
+            return done
+        with stage("delivering delayed messages", sum(map(len, ranges.values())), "messages") as delivering:
+
+            def after() -> None:
+                delivering.done += 1
+                after_each()
+
+            for level, due in ranges.items():
+                if due:
+                    self._deliver(delays, level, due, done, stop, after)
+        return done
+
+    def _deliver(
+        self,
+        delays: Delays,
+        level: int,
+        due: range,
+        done: Delivered,
+        stop: Callable[[], bool],
+        after_each: Callable[[], None] = lambda: None,
+    ) -> None:
+        following = due.start
+        for message in messages_of(delays.log, delays.queues[level - 1], self.warn, due.start, due.stop):
+            if stop():
+                return
+            done.skipped += message.entry.queue_offset - following
+            following = message.entry.queue_offset + 1
+            if message.properties.get(REAL_TOPIC) == HALF:
+                done.discarded += 1
+                self.warn(f"{SCHEDULE} queue {level - 1}: a half message was delayed: dropped, as a broker does it")
+            elif reason := self._try_delivery(message):
+                done.stuck.append(level)
+                self.warn(
+                    f"{SCHEDULE} queue {level - 1}: the message at queue offset {following - 1} cannot be delivered "
+                    f"({reason}); it holds up its level, as in a broker"
+                )
+                return
+            else:
+                done.delivered += 1
+            self.state.set_delay_offset(level, following)
+            after_each()
+        done.skipped += due.stop - following
+        self.state.set_delay_offset(level, due.stop)
+
+    def _try_delivery(self, message: QueueMessage) -> str:
+        """Put a message where it belongs; else why not."""
+        topic, queue_id = message.properties.get(REAL_TOPIC), java_int(message.properties.get(REAL_QID, ""))
+        if topic is None or queue_id is None:
+            return f"no {REAL_TOPIC} or {REAL_QID}"
+        if topic == SCHEDULE:
+            return f"its {REAL_TOPIC} is {SCHEDULE}: it would come back for ever"
+        return self.store.append(copy_of(message.record, topic, queue_id, message.properties, was_stored=True)).reason
+
+
+def deliver_due(store: Store, now: int, warn: Warn) -> Delivered:
+    """Deliver what is due at a time, once, and write down how far each level is."""
+    state = BrokerState(store, warn)
+    try:
+        done = Delivery(store, state, warn).deliver_due(now)
+    except BaseException:
+        state.persist_what_is_stored()
+        raise
+    state.persist()
+    return done

@@ -1,0 +1,1 @@
+"""A store that is held open: messages and queues of it, and the tables that its broker keeps."""

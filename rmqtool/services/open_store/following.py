@@ -1,0 +1,165 @@
+"""A store that another process is writing, for readers: nothing of it is locked or changed.
+
+A broker writes its files through mappings, so what it has stored is in the page cache, and seen by everybody, at once.
+Of a queue only entries count that were there the same at two looks, one after the other, and lead to a message.
+"""
+
+import os
+from dataclasses import dataclass
+
+from rmqtool.errors import Refused
+from rmqtool.rules.releases import Release
+from rmqtool.services.open_store.reading import OpenQueue, Reading
+from rmqtool.services.open_store.store import Store
+from rmqtool.store.layout.paths import UNIT, is_path_name
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
+from rmqtool.store.queues.rocks import queue_database
+
+_AT_ONCE = 1 << 16  # entries that one look adds to a queue
+
+Stamp = tuple[int, ...]
+
+
+def stamp_of(path: str) -> Stamp:
+    """What changes when a file or folder is put in another one's place, or a folder gets or loses a file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+class _Followed(OpenQueue):
+    """A queue whose files stay mapped, and whose end is looked for now and then."""
+
+    def __init__(self, store: Store, topic: str, queue_id: int, path: str) -> None:
+        self.stamp = stamp_of(path)
+        super().__init__(store, topic, queue_id)
+        self.shown = self.seen = super().recovered.end // UNIT
+        self.last = self._at(self.shown - 1)
+        self.newest = self.last
+
+    @property
+    def recovered(self) -> QueueEnd:
+        return QueueEnd(self.shown * UNIT, NO_OFFSET) if hasattr(self, "shown") else super().recovered
+
+    @property
+    def whole(self) -> bool:
+        """Whether no file is just being made."""
+        files = self.segments.files
+        return bool(files) and all(file.size >= self.file_size for file in files)
+
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
+        low = super().min_offset(min_physical_offset, release)
+        if not low:
+            self._lowest = None  # there may be another answer when more has come
+        return low
+
+    def cut(self) -> None:
+        """Take the last entry for none."""
+        self.shown = self.seen = self.shown - 1
+        self.last = self.newest = self._at(self.shown - 1)
+
+    def _at(self, number: int) -> QueueEntry | None:
+        return self.entry(number) if number >= 0 else None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one look has found.
+
+    Attributes:
+        grown: queues that have more entries, or fewer.
+        files: the log has more files, or fewer.
+    """
+
+    grown: list[tuple[str, int]]
+    files: bool
+
+
+class Following(Reading):
+    """As :class:`Reading`, of a store that a broker is writing: :meth:`look` finds what has come.
+
+    Raises:
+        Refused: queues are kept in RocksDB, where nobody else sees what is new.
+    """
+
+    def __init__(self, store: Store) -> None:
+        if queue_database(store.layout) is not None:
+            raise Refused(f"{store.layout.root}: queues in RocksDB cannot be followed")
+        super().__init__(store)
+        self._stamps = self._log_stamps()
+
+    def look(self) -> Changes:
+        """Look what the store has now."""
+        files = self._look_at_log()
+        self._batches.clear()
+        self._keys = None
+        grown = [key for key in list(self._queues) if self._look_at_queue(*key)]
+        return Changes(grown, files)
+
+    def _log_stamps(self) -> tuple[Stamp, ...]:
+        return tuple(map(stamp_of, self.store.layout.commit_log_paths))
+
+    def _look_at_log(self) -> bool:
+        stamps = self._log_stamps()
+        if stamps == self._stamps:
+            return False
+        self._log = CommitLog(self.store.layout)
+        making = any(file.size < self._log.file_size for file in self._log.segments)
+        self._stamps = () if making else stamps  # then look again
+        return True
+
+    def _look_at_queue(self, topic: str, queue_id: int) -> bool:
+        queue = self._queues[topic, queue_id]
+        assert isinstance(queue, _Followed)
+        if stamp_of(queue.path) != queue.stamp or not queue.whole:
+            found = self._open(topic, queue_id)
+            if found is None:
+                del self._queues[topic, queue_id]
+                return True
+            if found.seen >= queue.shown and found.entry(queue.shown - 1) == queue.last:
+                found.shown, found.last = queue.shown, queue.last  # what is new was seen once
+            self._queues[topic, queue_id] = queue = found
+        elif queue.entry(queue.seen - 1) != queue.newest and queue.seen:
+            # it was cut, as by a broker that has repaired its store
+            found = self._open(topic, queue_id)
+            if found is None:
+                del self._queues[topic, queue_id]
+                return True
+            self._queues[topic, queue_id] = found
+            return found.shown != queue.shown
+        before, queue.shown, queue.last = queue.shown, queue.seen, queue.newest
+        self._advance(queue)
+        return queue.shown != before
+
+    def _advance(self, queue: _Followed) -> None:
+        """Look for entries behind those that were seen."""
+        for _ in range(_AT_ONCE):
+            found = queue.entry(queue.seen)
+            if found is None or found.size <= 0 or found.physical_offset < 0:
+                return
+            if not self._leads_somewhere(found):
+                return  # of a message that is not there yet, or was before a repair
+            queue.seen, queue.newest = queue.seen + 1, found
+
+    def _open(self, topic: str, queue_id: int) -> _Followed | None:
+        found = _Followed(self.store, topic, queue_id, self.store.layout.queue_path(topic, queue_id))
+        for _ in range(_AT_ONCE):  # entries that a repaired log has left behind
+            if found.last is None or self._leads_somewhere(found.last):
+                break
+            found.cut()
+        return found if found.segments.files else None
+
+    def _leads_somewhere(self, entry: QueueEntry) -> bool:
+        """Whether an entry's message is there, or was removed as too old."""
+        return self.record(entry.physical_offset, entry.size) is not None or entry.physical_offset < self.log.min_offset
+
+    def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
+        found = self._queues.get((topic, queue_id))
+        if found is None and is_path_name(topic) and queue_id >= 0:
+            found = self._open(topic, queue_id)
+            if found is not None:
+                self._queues[topic, queue_id] = found
+        return found

@@ -1,0 +1,342 @@
+"""The Python door to a store: ``from rmqtool import Store``."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Self
+
+from rmqtool.errors import CorruptFile, Refused
+from rmqtool.rules.releases import V4_9, Release
+from rmqtool.services.lookup.get_message import GetResult, get_message
+from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.queue_messages import messages_of
+from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.open_store.message import StoredMessage
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.appender import Clock, system_clock
+from rmqtool.store.append.create import create
+from rmqtool.store.append.live import LiveStore
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.index.reader import MAX_TIME
+from rmqtool.store.layout.broker_conf import BrokerConf, load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
+from rmqtool.store.recovery.report import QueueRange
+from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
+
+Time = int | datetime
+
+
+def _conf(broker_conf: str | os.PathLike[str] | dict[str, str] | None) -> BrokerConf:
+    if broker_conf is None or isinstance(broker_conf, dict):
+        return BrokerConf(broker_conf)
+    return load(os.fspath(broker_conf))
+
+
+def _millis(time: Time | None, default: int) -> int:
+    """A time as ms since the epoch.
+
+    Raises:
+        ValueError: a datetime without a time zone, which means something else on each machine.
+    """
+    if time is None:
+        return default
+    if isinstance(time, int):
+        return time
+    if time.tzinfo is None:
+        raise ValueError(f"{time!r} has no time zone: pass datetime(..., tzinfo=UTC), or ms since the epoch")
+    return round(time.timestamp() * 1000)
+
+
+def _raise_damage(damage: Damage) -> None:
+    raise CorruptFile(damage.path, damage.at, f"{damage.reason}: {damage.length} bytes cannot be read")
+
+
+class Store:
+    """A store directory: read as it lies there, or opened like a broker's to be appended to.
+
+    Reading takes no lock and writes nothing. Writing holds the broker's own lock until :meth:`close`:
+
+        with Store("store", write=True) as store:
+            store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
+
+    Messages are read as :class:`StoredMessage`. ``warnings`` collects what keeps an answer from being whole, such as an
+    index file that cannot be read, or messages that are in the tier alone.
+
+    Args:
+        path: the store directory.
+        write: open it for appending.
+        broker_conf: the broker's properties file, or its settings by name.
+        release: whose rules; None for what the store shows.
+        sync_flush: make messages durable before they are acknowledged; None for what the settings say.
+        mend: finish what a killed writer of this kind left, where that loses no message.
+        command: for what it is opened for writing: a slave's or a tiered store is not open to everything.
+        clock: milliseconds since the epoch.
+
+    Raises:
+        UnreadableStore: no store is there.
+        Refused: opened for writing, and it is in use, or a broker would repair it first (see ``rmqtool recover``).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        write: bool = False,
+        broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
+        release: Release | None = None,
+        sync_flush: bool | None = None,
+        mend: bool = False,
+        command: str = "append",
+        clock: Clock = system_clock,
+    ) -> None:
+        conf = _conf(broker_conf)
+        self.warnings: list[str] = []
+        self._live: LiveStore | None = None
+        if write:
+            self._live = LiveStore(
+                os.fspath(path), conf, release=release, sync_flush=sync_flush, mend=mend, command=command, clock=clock
+            )
+            self.warnings += self._live.warnings
+        self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
+        self._release = release or (self._live.release if self._live else release_of(self.layout))
+        self._reader: KeyReader | None = None
+        self._seen = -1
+        self._looked_elsewhere = False
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
+        release: Release | None = None,
+        sync_flush: bool | None = None,
+        clock: Clock = system_clock,
+    ) -> Self:
+        """Make an empty store and open it for writing.
+
+        Raises:
+            Refused: something is there already.
+        """
+        create(os.fspath(path), _conf(broker_conf), release or V4_9)
+        return cls(path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync_flush, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave a store that was opened for writing as a broker that stopped cleanly does."""
+        if self._live is not None:
+            self._live.close()
+
+    @property
+    def writable(self) -> bool:
+        """Whether it was opened for writing."""
+        return self._live is not None
+
+    @property
+    def live(self) -> LiveStore:
+        """The engine under an open store.
+
+        Raises:
+            Refused: opened for reading only.
+        """
+        if self._live is None:
+            raise Refused(f"{self.layout.root}: opened for reading only: open it with write=True")
+        return self._live
+
+    # -- write --------------------------------------------------------------------------------------------------------
+
+    def append(self, message: Message, *, spare: bool = False) -> PutResult:
+        """Append one message; see :meth:`LiveStore.append`."""
+        return self.live.append(message, spare=spare)
+
+    def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of one queue as one batch: all, behind each other in one file, or none."""
+        return self.live.append_batch(messages)
+
+    def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of any queues, in order; much faster than one by one."""
+        return self.live.append_many(messages)
+
+    def dispatch(self) -> int:
+        """Put what was appended into queues and index; reading does so by itself. Returns the number of messages."""
+        return self.live.dispatch()
+
+    def flush(self) -> None:
+        """Make everything durable, checkpoint included."""
+        self.live.flush()
+
+    # -- read ---------------------------------------------------------------------------------------------------------
+
+    def _fresh(self, *, messages: bool = True) -> KeyReader:
+        """Log and index as they are now; a store that others write is looked at once.
+
+        Args:
+            messages: they are to be read; ``warnings`` tells which are elsewhere.
+
+        Raises:
+            CorruptFile: they are in a DLedger log, which is not read.
+        """
+        if messages and not self._looked_elsewhere:
+            need_readable_log(self.layout)
+            self.warnings += messages_elsewhere(self.layout, what="not read")
+            self._looked_elsewhere = True
+        if self._live is not None and self._live.end != self._seen:
+            self._live.dispatch()
+            self._seen, self._reader = self._live.end, None
+        if self._reader is None:
+            self._reader = KeyReader(self.layout, self.warnings.append)
+        return self._reader
+
+    @property
+    def log(self) -> CommitLog:
+        """The commit log as it is now."""
+        return self._fresh().log
+
+    def messages(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        topic: str | Iterable[str] = (),
+        queue_id: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        on_damage: Callable[[Damage], None] = _raise_damage,
+    ) -> Iterator[StoredMessage]:
+        """Messages of the commit log, in the order in which they were stored. All conditions must hold.
+
+        The whole range is read. For one queue :meth:`queue_messages` reads less, for a key :meth:`query_key`.
+
+        Args:
+            start, stop: physical offsets; messages that begin in [start, stop).
+            topic: a name or glob, or several of them.
+            key: one of the application's keys, or the unique id.
+            since, until: store time in [since, until): ms since the epoch, or a datetime with a time zone.
+            on_damage: called with each range of the log that cannot be read; the messages behind it follow. Without
+                it the first such range raises.
+
+        Raises:
+            CorruptFile: a range of the log cannot be read, and no ``on_damage`` was given.
+            ValueError: a datetime without a time zone.
+        """
+        wanted = Selection(
+            topics=(topic,) if isinstance(topic, str) else tuple(topic),
+            queue_ids=() if queue_id is None else (queue_id,),
+            tags=() if tag is None else (tag,),
+            keys=() if key is None else (key,),
+            since=_millis(since, -MAX_TIME),
+            until=_millis(until, MAX_TIME),
+        )
+        self._fresh()
+        return self._walk(start, stop, wanted, on_damage)
+
+    def _walk(
+        self, start: int | None, stop: int | None, wanted: Selection, on_damage: Callable[[Damage], None]
+    ) -> Iterator[StoredMessage]:
+        everything = wanted == Selection()
+        for item in CommitLog(self.layout).walk(start, stop):
+            if isinstance(item, Damage):
+                on_damage(item)
+                continue
+            for found in item.messages():
+                if everything or wanted.has(found.record):
+                    yield StoredMessage(found)
+
+    def queue_messages(
+        self, topic: str, queue_id: int, start: int | None = None, stop: int | None = None
+    ) -> Iterator[StoredMessage]:
+        """Messages of one queue in order, found through its consume queue: only they are read.
+
+        Entries that lead to no message are passed over, and ``warnings`` tells how many there were.
+
+        Args:
+            start, stop: queue offsets; messages in [start, stop), by default all that the log still has.
+        """
+        log = self.log
+        queue = open_any_queue(self.layout, topic, queue_id)
+        if queue is None:
+            return iter(())
+        if isinstance(queue, BatchQueue):
+            low = queue.min_offset(log.min_offset, self._release) if start is None else start
+            return self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop)
+        return self._entries(log, queue, start, stop)
+
+    def _entries(
+        self, log: CommitLog, queue: PlainQueue, start: int | None, stop: int | None
+    ) -> Iterator[StoredMessage]:
+        for one in messages_of(log, queue, self.warnings.append, start, stop):
+            position = one.entry.physical_offset
+            file = log.segments.find(position)
+            if file is not None:
+                yield StoredMessage(Found(file, position - file.base, one.record))
+
+    def _batches(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[StoredMessage]:
+        while start < stop:
+            got = self.get(topic, queue_id, start)
+            if not got.messages:
+                return
+            yield from (one for one in got.messages if start <= one.queue_offset < stop)
+            start = got.next_begin_offset
+
+    def query_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+    ) -> list[StoredMessage]:
+        """Messages of a topic with a key or unique id, in log order, through the index.
+
+        Args:
+            since, until: store time in [since, until), as in :meth:`messages`.
+        """
+        search = Search(limit=limit, begin=_millis(since, 0), end=_millis(until, MAX_TIME + 1) - 1)
+        found = self._fresh().query(topic, key, search)
+        return [StoredMessage(one) for one in found]
+
+    def query_id(self, message_id: str, *, topic: str | None = None) -> list[StoredMessage]:
+        """Messages with an offset id or unique id."""
+        self._fresh()
+        found = query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
+        return [StoredMessage(one) for one in found]
+
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None where there is none."""
+        found = self._fresh().log.read(physical_offset)
+        return StoredMessage(found) if found is not None else None
+
+    def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[StoredMessage]:
+        """One pull as a broker answers it: status, next offset, messages."""
+        log = self._fresh().log
+        got = get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, release=self._release)
+        return GetResult(*got[:-1], messages=[StoredMessage(one) for one in got.messages])
+
+    def topics(self) -> list[str]:
+        """Topics that have queues on disk, sorted."""
+        return sorted({queue.topic for queue in self.queues()})
+
+    def queues(self, topic: str | None = None) -> list[QueueRange]:
+        """Every queue, or those of one topic, with its offsets."""
+        low = self._fresh(messages=False).log.min_offset
+        return [
+            QueueRange(
+                topic=queue.topic,
+                queueId=queue.queue_id,
+                minOffset=queue.min_offset(low, self._release),
+                maxOffset=queue.max_offset,
+            )
+            for queue in every_queue(self.layout)
+            if topic is None or queue.topic == topic
+        ]

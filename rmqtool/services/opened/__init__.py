@@ -1,1 +1,0 @@
-"""A store that is held open, and what its broker remembers."""

@@ -1,0 +1,174 @@
+"""Give dead letters back: to the group's retry topic, or to the topic that they came from.
+
+What is given back is recognised by the property ``REQUEUED_FROM``, the offset id of the dead letter, in either of both
+topics: a run that was killed goes on where it was, and none is given back twice, nor to both. The dead letter itself
+stays where it is.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from formats.errors import FormatError
+from formats.message.ids import offset_id, parse_offset_id
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, WAIT, parse, split_keys
+from formats.topics import DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
+from rmqtool.services.lookup.configs import Warn, topics_of
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.retries.retries import Retries
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.transactions.half_messages import first_behind
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.log.commit_log import CommitLog, Found
+
+REQUEUED_FROM = "REQUEUED_FROM"
+TARGETS = ("retry", "origin")
+_LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, WAIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeued:
+    """One dead letter and where it goes. ``state``: to-do, done (now), before (by an earlier run), refused."""
+
+    group: str
+    state: str
+    deadLetterId: str  # offset id of the dead letter
+    queueOffset: int  # of the dead letter
+    msgId: str
+    keys: str | None
+    targetTopic: str | None
+    targetQueueId: int | None = None
+    targetQueueOffset: int | None = None
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
+
+
+class Requeue:
+    """The dead letters of one group.
+
+    Args:
+        ids: only these: unique ids, offset ids of the dead letters, or of the messages that they were at first.
+        target: ``retry``: the group gets them again, as often as any message; ``origin``: every group of the topic.
+    """
+
+    def __init__(self, log: CommitLog, group: str, ids: list[str] | None, target: str, warn: Warn) -> None:
+        self.log, self.group, self.target, self._ids = log, group, target, set(ids or ())
+        self._warn = warn
+        self._topics = TopicQueues(log.layout)
+        self._known = topics_of(log.layout, warn)
+        self._before: dict[str, set[str]] = {}  # topic → dead letters that were given back to it
+
+    def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
+        """Every dead letter that is chosen, and the message that it becomes; None where there is nothing to do."""
+        retries = Retries(self.log, 0, self._warn)
+        for letter, found in retries.dead_letters([self.group]):
+            record = found.record
+            dead_id = offset_id(record.store_address, record.store_port, found.physical_offset)
+            if letter.state != "dead" or (
+                self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
+            ):
+                continue
+            row = Requeued(
+                group=self.group,
+                state="to-do",
+                deadLetterId=dead_id,
+                queueOffset=letter.queueOffset,
+                msgId=letter.msgId,
+                keys=letter.keys,
+                targetTopic=RETRY_PREFIX + self.group if self.target == "retry" else letter.originTopic,
+            )
+            places = (row.targetTopic, RETRY_PREFIX + self.group, letter.originTopic)
+            before = [topic for topic in dict.fromkeys(places) if topic and dead_id in self._given_back(topic)]
+            if before:
+                where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
+                yield replace(row, state="before", reason=where), None
+            elif row.targetTopic is None:
+                yield replace(row, state="refused", reason=f"no property {RETRY_TOPIC}: its topic is not known"), None
+            elif self.target == "origin" and (reason := self._not_taken(row.targetTopic)) is not None:
+                yield replace(row, state="refused", reason=reason), None
+            else:
+                queue_id = self._queue_id(row.targetTopic, letter.originMsgId)
+                yield replace(row, targetQueueId=queue_id), self._message(found, row.targetTopic, queue_id, dead_id)
+
+    def _not_taken(self, topic: str) -> str | None:
+        """Why no message can be given back to a topic, by the rules for those who send."""
+        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
+            return f"{topic}: a topic of the broker itself, to which nobody sends"
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return f"{topic}: a topic of retries or dead letters, which no other group reads"
+        if self._known is None:
+            return None  # topics.json is lost: nobody can say
+        config = self._known.topics.get(topic)
+        if config is None:
+            return f"{topic}: the topic is gone: topics.json does not have it any more"
+        return None if config.perm & Perm.WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
+
+    def _given_back(self, topic: str) -> set[str]:
+        """The dead letters that the messages of a topic were; only what is younger than the first of them is read."""
+        if topic not in self._before:
+            self._before[topic] = set()
+            dead = self._topics.one(DLQ_PREFIX + self.group, 0)
+            oldest = dead.entry(dead.min_offset(self.log.min_offset)) if dead is not None else None
+            if oldest is None:
+                return set()
+            for queue in self._topics.of(topic):
+                start = max(first_behind(queue, oldest.physical_offset), queue.min_offset(self.log.min_offset))
+                for message in messages_of(self.log, queue, self._warn, start):
+                    if (dead_id := message.properties.get(REQUEUED_FROM)) is not None:
+                        self._before[topic].add(dead_id)
+        return self._before[topic]
+
+    def _queue_id(self, topic: str, origin_id: str | None) -> int:
+        """The queue that the message was in at first; 0 where that is not known, and for a retry topic."""
+        if self.target == "retry" or origin_id is None:
+            return 0
+        try:
+            found = self.log.read(parse_offset_id(origin_id).physical_offset, crc=False)
+        except FormatError:
+            return 0
+        queue_id = found.record.queue_id if found is not None and found.record.topic == raw(topic) else 0
+        config = self._known.topics.get(topic) if self._known is not None else None
+        return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
+
+    def _message(self, found: Found, topic: str, queue_id: int, dead_id: str) -> Message:
+        properties = parse(found.record.properties)
+        for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
+            properties.pop(name, None)
+        properties[REQUEUED_FROM] = dead_id
+        return copy_of(found.record, topic, queue_id, properties, reconsume_times=0)
+
+
+def requeue(
+    store: Store,
+    group: str,
+    ids: list[str] | None,
+    target: str,
+    warn: Warn,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Requeued]:
+    """Give dead letters back; each row comes when its message is in the log, which survives the end of this process.
+
+    Args:
+        stop: asked before each; true ends it, and the next run goes on there.
+    """
+    state = BrokerState(store, warn)
+    store.dispatch()
+    for row, message in Requeue(CommitLog(store.layout), group, ids, target, warn).plan():
+        if stop():
+            break
+        if target == "retry":
+            state.ensure_topic(RETRY_PREFIX + group)
+        if message is None:
+            yield row
+            continue
+        result = store.append(message)
+        if result.ok:
+            yield replace(row, state="done", targetQueueOffset=result.queue_offset)
+        else:
+            yield replace(row, state="refused", reason=result.reason)
+    state.persist()

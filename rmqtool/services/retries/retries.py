@@ -1,0 +1,231 @@
+"""Retries and dead letters: what consumer groups gave back, and what became of it.
+
+A failed message is stored again for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
+its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
+``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
+before it comes to the dead letters.
+
+What POP groups do not ack in time comes to a retry topic of group and topic, ``reconsumeTimes`` one higher, as often as
+it takes.
+
+Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryAndDLQ); message-services 12.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.delays.delays import Delays
+from rmqtool.services.lookup.configs import Warn, known_offsets
+from rmqtool.services.lookup.pairs import Pairs
+from rmqtool.services.lookup.queue_messages import (
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    QueueMessage,
+    TopicQueues,
+    messages_of,
+    warn_of_unbuilt,
+)
+from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
+from rmqtool.store.log.commit_log import CommitLog, Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryInfo:
+    """One delivery of a failed message to its group. Times are ms since the epoch.
+
+    ``state``: scheduled (its time has not come), waiting (the group has not taken it yet), in-flight (popped and not
+    acked), retried (failed again), dead (failed and became a dead letter), done (taken, and not given back).
+    """
+
+    group: str
+    state: str
+    reconsumeTimes: int
+    originTopic: str | None
+    originMsgId: str | None
+    msgId: str
+    tags: str | None
+    keys: str | None
+    topic: str  # where it lies: the retry topic or the dead letters, or the schedule topic
+    queueId: int
+    queueOffset: int
+    physicalOffset: int
+    bornTimestamp: int
+    storeTimestamp: int
+    deliverTimestamp: int | None  # of a scheduled one
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(RetryInfo):
+    """One dead letter with the retries that led to it.
+
+    ``state``: dead, or scheduled (its time to become one has not come).
+    """
+
+    retryTimestamps: list[int]  # when each retry that is still in the log came to the group
+
+
+class Retries:
+    """Retries and dead letters of one store.
+
+    Memory: 16 bytes for each message that was given back.
+
+    Args:
+        now: for what is due, ms.
+    """
+
+    def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
+        self.log, self.warn = log, warn
+        self.topics = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
+        self._delays = Delays(log, now, warn, self.topics)
+        self._offsets = known_offsets(log.layout, warn)
+
+    def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
+        """What each group has got, or will get, again: group by group, first what was delivered."""
+        scheduled, targets = self._find_scheduled()
+        for group in groups or self._groups(RETRY_PREFIX, targets):
+            given_back = self._given_back(group, scheduled)
+            for retry_topic, origin in self._retry_topics(group):
+                in_flight = self._in_flight if origin is not None else {}
+                for queue in self.topics.of(retry_topic):
+                    place = (retry_topic, group, queue.queue_id)
+                    taken, handed = self._offsets.get(place, 0), in_flight.get(place, {})
+                    for message in messages_of(self.log, queue, self.warn):
+                        state = "waiting"
+                        if message.entry.queue_offset in handed:
+                            state = "in-flight"
+                        elif message.entry.queue_offset < taken:
+                            later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
+                            state = "done" if not later else "dead" if any(later) else "retried"
+                        yield RetryInfo(**_fields(group, state, message, origin))
+                for level, message in self._for_topic(retry_topic, scheduled):
+                    if message.entry.queue_offset >= self._delays.start(level):
+                        yield RetryInfo(**_fields(group, "scheduled", message, origin))
+
+    @cached_property
+    def _in_flight(self) -> dict[Place, dict[int, Handed]]:
+        return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).handed_out()
+
+    @cached_property
+    def _names(self) -> RetryNames:
+        return retry_names(self.log.layout, self.warn)
+
+    @cached_property
+    def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
+        """Group to its retry topics of POP, each with the topic that the messages came from."""
+        found: dict[str, list[tuple[str, str | None]]] = {}
+        for topic in self.topics.topics(RETRY_PREFIX):
+            group, origin = self._names.of(topic)
+            if origin is not None:
+                found.setdefault(group, []).append((topic, origin))
+        return found
+
+    def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
+        """The retry topics of a group, those of POP last."""
+        return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
+
+    def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
+        """(target, level) to queue offset of every retry and dead letter in the schedule topic; and the targets.
+
+        Args:
+            pending: without those that were delivered.
+        """
+        found, targets = Pairs(), set()
+        for queue_id, queue in sorted(self._delays.queues.items()):
+            start = self._delays.start(queue_id + 1) if pending else None
+            for entry, _record, properties in messages_of(self.log, queue, self.warn, start):
+                target = properties.get(REAL_TOPIC, "")
+                if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                    targets.add(target)
+                    found.add(hash((target, queue_id + 1)), entry.queue_offset)
+        return found, targets
+
+    def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
+        """(level, message) of what the schedule topic has for a topic."""
+        for queue_id, queue in sorted(self._delays.queues.items()):
+            for offset in scheduled.get(hash((target, queue_id + 1))):
+                for message in messages_of(self.log, queue, self.warn, offset, offset + 1):
+                    yield queue_id + 1, message
+
+    def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
+        """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
+        found = Pairs()
+        for queue in self.topics.of(DLQ_PREFIX + group):
+            for message in messages_of(self.log, queue, self.warn):
+                found.add(_attempt(message, message.record.reconsume_times), 1)
+        for topic, _origin in self._pop_topics.get(group, []):  # revived once more
+            for queue in self.topics.of(topic):
+                for message in messages_of(self.log, queue, self.warn):
+                    found.add(_attempt(message, message.record.reconsume_times), 0)
+        for prefix in (DLQ_PREFIX, RETRY_PREFIX):
+            for _level, message in self._for_topic(prefix + group, scheduled):
+                found.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
+        return found
+
+    def _groups(self, prefix: str, targets: set[str]) -> list[str]:
+        """Groups that have such a topic, or will have it."""
+        topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
+        return sorted({self._names.of(topic).group for topic in topics})
+
+    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
+        """Every dead letter with its message, group by group in the order in which they died, then those to come."""
+        scheduled, targets = self._find_scheduled(pending=True)
+        for group in groups or self._groups(DLQ_PREFIX, targets):
+            times, topic = Pairs(), DLQ_PREFIX + group
+            for retry_topic, _origin in self._retry_topics(group):
+                for queue in self.topics.of(retry_topic):
+                    for message in messages_of(self.log, queue, self.warn):
+                        times.add(_chain(message), message.record.store_timestamp)
+            dead = (message for queue in self.topics.of(topic) for message in messages_of(self.log, queue, self.warn))
+            coming = (message for _level, message in self._for_topic(topic, scheduled))
+            for state, messages in (("dead", dead), ("scheduled", coming)):
+                for message in messages:
+                    retries = sorted(times.get(_chain(message)))
+                    found = self.log.read(message.entry.physical_offset, crc=False)
+                    assert found is not None  # it was read a moment ago
+                    yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), found
+
+
+def _chain(message: QueueMessage) -> int:
+    """A number that all copies of one failed message share."""
+    return hash(message.properties.get(ORIGIN_MESSAGE_ID) or message.message_id)
+
+
+def _attempt(message: QueueMessage, reconsume_times: int) -> int:
+    """A number for one attempt of a failed message."""
+    return hash((_chain(message), reconsume_times))
+
+
+def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
+    """What is listed of every copy.
+
+    Args:
+        origin: the topic that it came from, where the message itself does not say.
+    """
+    entry, record, properties = message
+    return {
+        "group": group,
+        "state": state,
+        "reconsumeTimes": record.reconsume_times,
+        "originTopic": properties.get(RETRY_TOPIC) or origin,
+        "originMsgId": properties.get(ORIGIN_MESSAGE_ID),
+        "msgId": message.message_id,
+        "tags": properties.get(TAGS),
+        "keys": properties.get(KEYS),
+        "topic": record.topic.decode("utf-8", "replace"),
+        "queueId": record.queue_id,
+        "queueOffset": entry.queue_offset,
+        "physicalOffset": entry.physical_offset,
+        "bornTimestamp": record.born_timestamp,
+        "storeTimestamp": record.store_timestamp,
+        "deliverTimestamp": entry.tags_code if state == "scheduled" else None,
+    }

@@ -1,0 +1,131 @@
+"""Failed messages that consumers give back: to the retry topic through a delay level, at last to the dead letters.
+
+Source: broker.processor.SendMessageProcessor.asyncConsumerSendMsgBack and handleRetryAndDLQ (4.9.8, 5.3.3);
+message-services 12.2, 12.4.
+"""
+
+from dataclasses import replace
+from random import Random
+
+from formats.message.ids import offset_id
+from formats.message.properties import DELAY, WAIT, parse
+from formats.model.groups import SubscriptionGroup
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
+from rmqtool.rules.sending import NO_PERMISSION, SYSTEM_ERROR, Rejected
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.log.commit_log import CommitLog, Found
+
+GROUP_NOT_EXIST = 26
+_FIRST_LEVEL = 3
+
+
+class SendBackStore:
+    """Takes messages back into a store that is open for writing.
+
+    Args:
+        state: has groups and topics; who owns it persists them.
+        random: chooses among the queues of a retry topic.
+    """
+
+    def __init__(self, store: Store, state: BrokerState, random: Random | None = None) -> None:
+        self.store, self.state = store, state
+        self._random = random or Random()
+        self._log = CommitLog(store.layout)
+
+    def _read(self, physical_offset: int) -> Found | None:
+        found = self._log.read(physical_offset)
+        if found is None:
+            self._log = CommitLog(self.store.layout)  # the log may have grown a file
+            found = self._log.read(physical_offset)
+        return found
+
+    def send_back(
+        self, group: str, physical_offset: int, *, delay_level: int = 0, max_reconsume_times: int | None = None
+    ) -> PutResult | None:
+        """A consumer of the group has failed on the message at an offset; where its next copy lies.
+
+        Args:
+            delay_level: 0 leaves it to the broker: three more than the times it was consumed again. Below 0 means
+                straight to the dead letters.
+            max_reconsume_times: the consumer's own limit; None for that of the group.
+
+        Returns:
+            None for a group that retries nothing: the message is dropped.
+
+        Raises:
+            Rejected: with the response code.
+        """
+        config = self._group(group)
+        if config.retry_queue_nums <= 0:
+            return None
+        topic, queue_id = RETRY_PREFIX + group, self._random.randrange(config.retry_queue_nums)
+        self._writable(topic, config.retry_queue_nums)
+        found = self._read(physical_offset)
+        if found is None:
+            raise Rejected(SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+        record = found.record
+        properties = parse(record.properties)
+        properties.setdefault(RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
+        properties[WAIT] = "false"
+        most = config.retry_max_times if max_reconsume_times is None else max_reconsume_times
+        if record.reconsume_times >= most or delay_level < 0:
+            topic, queue_id, delay_level = DLQ_PREFIX + group, 0, 0
+            self._writable(topic, 1)
+        elif delay_level == 0:
+            delay_level = _FIRST_LEVEL + record.reconsume_times
+        properties[DELAY] = str(delay_level)
+        if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
+            properties[ORIGIN_MESSAGE_ID] = offset_id(record.store_address, record.store_port, physical_offset)
+        return self._put(copy_of(record, topic, queue_id, properties, reconsume_times=record.reconsume_times + 1))
+
+    def send_to_retry(
+        self, message: Message, max_reconsume_times: int | None = None, *, locked: bool = False
+    ) -> PutResult:
+        """Store what a client itself has sent to the retry topic of its group.
+
+        Consumers do so where their giving back has failed, and orderly ones with a limit for what is over it: that goes
+        to the dead letters. There a delay level keeps its meaning in 4.9: the dead letter waits for its time first.
+
+        Args:
+            message: with the number of its retries in ``reconsume_times``.
+            max_reconsume_times: the consumer's own limit; None for that of the group.
+            locked: orderly consumers of the group hold queues, whose messages are dead at once in 5.3.
+
+        Raises:
+            Rejected: with the response code.
+        """
+        group = message.topic.removeprefix(RETRY_PREFIX)
+        config = self._group(group)
+        self.state.ensure_topic(message.topic, config.retry_queue_nums)
+        most = config.retry_max_times if max_reconsume_times is None else max_reconsume_times
+        release = self.store.live.release
+        over = message.reconsume_times >= most + release.extra_retries or (locked and release.is_5)
+        if over:
+            topic, properties = DLQ_PREFIX + group, message.property_map()
+            self.state.ensure_topic(topic)
+            message = replace(
+                message, topic=topic, queue_id=0, tags=None, keys=None,
+                properties=properties | {DELAY: "-1"} if release.is_5 else properties,
+            )  # fmt: skip
+        return self._put(message)
+
+    def _group(self, name: str) -> SubscriptionGroup:
+        config = self.state.ensure_group(name)
+        if config is None:
+            raise Rejected(GROUP_NOT_EXIST, f"subscription group not exist, {name}")
+        return config
+
+    def _put(self, message: Message) -> PutResult:
+        result = self.store.append(message)
+        if not result.ok:
+            raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")
+        return result
+
+    def _writable(self, topic: str, queues: int) -> None:
+        if not self.state.ensure_topic(topic, queues).perm & Perm.WRITE:
+            raise Rejected(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")

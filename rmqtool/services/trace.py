@@ -1,0 +1,455 @@
+"""The whole life of one message: every copy that a broker made of it, in the order of the log, and who has consumed it.
+
+All copies have the producer's unique id; retries and dead letters also name the offset id of the first copy that a
+consumer gave back. Brokers keep no list of what was consumed: an offset beyond a message says that the group has
+consumed it, was not given it, or was moved past it. Conditions of SQL92 subscriptions are kept (consumerFilter.json),
+those by tags are not.
+
+Source: message-services 10 to 12, 19.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from formats.config.files import ConsumerFilters, ConsumerOffsets
+from formats.errors import FormatError
+from formats.message.ids import is_id, parse_offset_id
+from formats.message.ids import offset_id as id_of
+from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import Record
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.sql92.filter import BadFilter, compile_filter
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALVES, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
+from rmqtool.contract import message_row
+from rmqtool.errors import RmqError
+from rmqtool.progress import stage
+from rmqtool.services.delays.delays import Delays, number_of
+from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
+from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
+from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.lookup.topic_names import topics_in
+from rmqtool.services.popping.in_flight import MessagesInFlight, pops_of
+from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
+from rmqtool.store.changes import manifest as manifests
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.prints import print_of, same
+from rmqtool.store.changes.runs import runs
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.index.reader import BadIndex, open_index
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+
+NOT_YET = "not yet"
+FILTERED = "filtered"
+RESET = "reset"
+ACKED = "acked"
+GIVEN_BACK = "given back"
+CONSUMED = "consumed, or filtered by tag"
+_RESETS = ("group-reset", "group-clone")
+
+
+class OffsetReasons:
+    """What a store knows of why offsets are where they are."""
+
+    def __init__(self, layout: StoreLayout, warn: Warn) -> None:
+        self._layout, self._warn = layout, warn
+        self._filters: ConsumerFilters | None = None
+        self._before: Mapping[tuple[str, str, int], int] | None = None
+
+    def why(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        consumer_offset: int,
+        properties: Mapping[str, str],
+        events: Collection[str],
+    ) -> str:
+        """Why a group is past a message, or that it is not.
+
+        Args:
+            properties: of the message.
+            events: what happened to this copy in this group, as :class:`rmqtool.services.trace.Event` has it.
+        """
+        if "acked" in events:
+            return ACKED
+        if consumer_offset <= queue_offset:
+            return NOT_YET
+        if {"retry", "retry-delayed", "dead-letter", "revived"} & set(events):
+            return GIVEN_BACK
+        if (condition := self._leaves_out(group, topic, properties)) is not None:
+            return f"{FILTERED}: {condition}"
+        before = self._before_reset().get((topic, group, queue_id))
+        if before is not None and before <= queue_offset:
+            return RESET
+        return CONSUMED
+
+    def _leaves_out(self, group: str, topic: str, properties: Mapping[str, str]) -> str | None:
+        """The condition of the group that the message does not meet; None where there is none, or it does."""
+        if self._filters is None:
+            found = look_at_config(self._layout, "consumerFilter.json", self._warn)
+            self._filters = found if isinstance(found, ConsumerFilters) else ConsumerFilters()
+        filters = self._filters.topics.get(topic)
+        one = filters.groups.get(group) if filters is not None else None
+        if one is None or one.dead or one.expression_type != "SQL92" or one.expression is None:
+            return None
+        try:
+            matches = compile_filter(one.expression, wide=release_of(self._layout).knows_wide_filters)
+        except BadFilter:
+            return None
+        return None if matches(properties) else one.expression
+
+    def _before_reset(self) -> Mapping[tuple[str, str, int], int]:
+        """Offsets before the last reset or clone of ours, where what it wrote still stands; else nothing."""
+        if self._before is None:
+            self._before = {}
+            with suppress(OSError, RmqError, FormatError):  # what is not known of the past is left out
+                self._before = self._find_replaced()
+        return self._before
+
+    def _find_replaced(self) -> dict[tuple[str, str, int], int]:
+        if not is_dir(self._layout.root):
+            return {}
+        places = Places.of(self._layout)
+        found: dict[tuple[str, str, int], int] = {}
+        for run in runs(places):
+            if run.head is None or run.head.command not in _RESETS or run.state != "done":
+                continue
+            for action in manifests.read(run.path, places).actions:
+                name = action.path.rpartition("/")[2]
+                if name not in FILES or action.kept is None or not same(print_of(action.path), action.put):
+                    continue
+                data = read_small(f"{run.path}/{action.kept}")
+                for entry in ConsumerOffsets.parse(data or b"{}").entries():
+                    found[entry.topic, entry.group, entry.queue_id] = entry.offset
+        return found
+
+
+TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-letter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to a message. Times are ms since the epoch.
+
+    ``event``: stored, half, check, committed, rolled-back, given-up, delayed, delivered, retry-delayed, retry,
+    dead-letter; of POP groups popped, postponed (invisible for longer), acked and revived, where the offsets and the id
+    are those of the copy that was popped. ``delayed`` and ``retry-delayed`` wait for ``deliverTimestamp``, ``popped``
+    and ``postponed`` messages are invisible until then.
+    """
+
+    time: int
+    event: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    physicalOffset: int
+    offsetMsgId: str
+    reconsumeTimes: int
+    group: str | None = None  # of a retry or dead letter
+    deliverTimestamp: int | None = None
+    detail: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Whether a group has come past one copy of the message."""
+
+    group: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    consumerOffset: int
+    passed: bool  # the offset is beyond the message
+    why: str  # why it is, or that it is not, as far as the store can tell
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What was found of one message."""
+
+    id: str
+    msgId: str | None
+    state: str  # in words: where it has come to; "not found" without any copy
+    scanned: bool  # the whole log was read
+    events: list[Event] = field(default_factory=list)
+    groups: list[Taken] = field(default_factory=list)
+    transaction: TransactionInfo | None = None
+    tags: str | None = None
+    keys: list[str] = field(default_factory=list)
+    body: Any = None
+    bodyEncoding: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**asdict(self), "transaction": self.transaction.to_dict() if self.transaction else None}
+
+
+def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False, body: str = "auto") -> Trace:
+    """Everything that the store has of a message.
+
+    Args:
+        message_id: unique id, or the offset id of any copy.
+        now: for what is still to come, ms.
+        scan: read the whole log even where the index answers; done anyway where it finds nothing or is damaged.
+        body: form of the body, as :func:`rmqtool.contract.render_body` has it.
+    """
+    return _Tracer(log, now, warn).run(message_id, scan=scan, body=body)
+
+
+def topics_with_key(layout: StoreLayout, key: str) -> list[str]:
+    """Topics of which the index has messages with a key; those of brokers and groups only where no others have."""
+    reader = KeyReader(layout, lambda _text: None)
+    found = [topic for topic in sorted(topics_in(layout)) if reader.query(topic, key, Search(limit=1))]
+    return [topic for topic in found if topic not in SYSTEM_TOPICS and not topic.startswith("%")] or found
+
+
+class _Tracer:
+    def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
+        self.log, self.now, self.warn = log, now, warn
+        self.topics = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
+        self.found: dict[int, Found] = {}
+        self.names = retry_names(log.layout, warn)
+
+    def run(self, message_id: str, *, scan: bool, body: str) -> Trace:
+        scan = scan or any(isinstance(file, BadIndex) for file in open_index(self.log.layout))
+        first = self._by_offset_id(message_id)
+        unique = parse(first.record.properties).get(UNIQ_KEY) if first is not None else message_id
+        if first is not None:
+            self._take(first)
+        if unique is not None and not scan:
+            for found in query_id(self.log.layout, unique, Search(), self.warn):
+                self._take(found)
+        scanned = scan or not self.found
+        if scanned:
+            self._scan(unique, message_id)
+        elif unique is None:
+            self._by_origin(message_id)
+        events = sorted(self._events(), key=lambda event: event.physicalOffset)
+        transaction = self._transaction(unique, events)
+        if transaction is not None:
+            events = sorted([*events, *_ending(transaction, events)], key=lambda event: event.time)
+        events = self._with_pops(events)
+        return Trace(
+            id=message_id,
+            msgId=unique if self.found else None,
+            state=_state(events, self.now),
+            scanned=scanned,
+            events=events,
+            groups=list(self._groups(events)),
+            transaction=transaction,
+            **self._contents(body),
+        )
+
+    def _contents(self, form: str) -> dict[str, Any]:
+        """Tag, keys and body, which all copies have."""
+        if not self.found:
+            return {}
+        found = self.found[min(self.found)]
+        row = message_row(found.record, found.physical_offset, form)
+        return {name: row[name] for name in ("tags", "keys", "body", "bodyEncoding")}
+
+    def _with_pops(self, events: list[Event]) -> list[Event]:
+        """With what POP groups did with the copies, by time."""
+        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if _can_be_taken(event)}
+        if not copies:
+            return events
+        since = min(event.time for event in copies.values())
+        found = [
+            replace(
+                copies[pop.topic, pop.queue_id, pop.queue_offset],
+                time=pop.time,
+                event=pop.event,
+                group=pop.group,
+                deliverTimestamp=pop.visible_time,
+                detail=pop.detail,
+            )
+            for pop in pops_of(MessagesInFlight(self.log, self.now, self.warn, self.topics), set(copies), since)
+        ]
+        return sorted([*events, *found], key=lambda event: event.time) if found else events
+
+    def _take(self, found: Found) -> None:
+        self.found[found.physical_offset] = found
+
+    def _by_offset_id(self, message_id: str) -> Found | None:
+        if not is_id(message_id):
+            return None
+        position = parse_offset_id(message_id).physical_offset
+        found = self.log.read(position, crc=False) if position >= 0 else None
+        return found if found is not None and _offset_id(found) == message_id.upper() else None
+
+    def _scan(self, unique: str | None, message_id: str) -> None:
+        """All copies by unique id, and by origin, in the whole log."""
+        wanted = {unique, message_id} - {None}
+        low = max(self.log.min_offset, 0)
+        with stage("reading the log", max(self.log.written_end - low, 0)) as reading:
+            for item in self.log.walk(crc=False):
+                reading.done = item.physical_offset - low
+                if isinstance(item, Damage):
+                    self.warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes skipped")
+                    continue
+                properties = parse(item.record.properties)
+                if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
+                    self._take(item)
+
+    def _by_origin(self, message_id: str) -> None:
+        """Copies of a message without a unique id: only what was given back names it, and no index has that name."""
+        for topic in (SCHEDULE, *self.topics.topics(RETRY_PREFIX), *self.topics.topics(DLQ_PREFIX)):
+            for queue in self.topics.of(topic):
+                for entry, _record, properties in messages_of(self.log, queue, self.warn):
+                    if properties.get(ORIGIN_MESSAGE_ID) == message_id.upper():
+                        found = self.log.read(entry.physical_offset, crc=False)
+                        if found is not None:
+                            self._take(found)
+
+    def _events(self) -> Iterator[Event]:
+        delays = Delays(self.log, self.now, self.warn, self.topics)
+        for found in self.found.values():
+            record, properties = found.record, parse(found.record.properties)
+            name, group, detail = _kind(record, properties, self.names)
+            deliver = None
+            if name in ("delayed", "retry-delayed"):
+                level = record.queue_id + 1
+                queue = self.topics.one(SCHEDULE, record.queue_id)
+                entry = queue.entry(record.queue_offset) if queue is not None else None
+                delay = delays.delay(level)
+                if entry is not None and entry.physical_offset == found.physical_offset:
+                    deliver = entry.tags_code
+                elif delay is not None:
+                    deliver = record.store_timestamp + delay
+                waits = record.queue_offset >= delays.start(level)
+                detail = f"level {level} for {properties.get(REAL_TOPIC)}" + (", not delivered yet" if waits else "")
+            yield Event(
+                time=record.store_timestamp,
+                event=name,
+                topic=record.topic.decode("utf-8", "replace"),
+                queueId=record.queue_id,
+                queueOffset=record.queue_offset,
+                physicalOffset=found.physical_offset,
+                offsetMsgId=_offset_id(found),
+                reconsumeTimes=record.reconsume_times,
+                group=group,
+                deliverTimestamp=deliver,
+                detail=detail,
+            )
+
+    def _transaction(self, unique: str | None, events: list[Event]) -> TransactionInfo | None:
+        halves = {event.queueOffset for event in events if event.event in ("half", "check")}
+        if not halves:
+            return None
+        for info in Transactions(self.log, self.warn).all():
+            if halves & {copy.queueOffset for copy in info.copies} and unique in (None, info.msgId):
+                return info
+        return None
+
+    def _groups(self, events: list[Event]) -> Iterator[Taken]:
+        offsets = known_offsets(self.log.layout, self.warn)
+        passed = OffsetReasons(self.log.layout, self.warn)
+        for event in events:
+            if not _can_be_taken(event):
+                continue
+            for (topic, group, queue_id), offset in sorted(offsets.items()):
+                if (topic, queue_id) == (event.topic, event.queueId):
+                    later = {one.event for one in events if one.group == group and one.time >= event.time} - {
+                        event.event if event.group == group else None
+                    }
+                    properties = parse(self.found[event.physicalOffset].record.properties)
+                    yield Taken(
+                        group=group,
+                        topic=topic,
+                        queueId=queue_id,
+                        queueOffset=event.queueOffset,
+                        consumerOffset=offset,
+                        passed=offset > event.queueOffset,
+                        why=passed.why(group, topic, queue_id, event.queueOffset, offset, properties, later),
+                    )
+
+
+def _offset_id(found: Found) -> str:
+    return id_of(found.record.store_address, found.record.store_port, found.physical_offset)
+
+
+def _can_be_taken(event: Event) -> bool:
+    """Whether consumers get it."""
+    return event.event in TAKEN_EVENTS
+
+
+def _kind(record: Record, properties: dict[str, str], names: RetryNames) -> tuple[str, str | None, str | None]:
+    """(event, group, detail) of a copy."""
+    topic = record.topic.decode("utf-8", "replace")
+    target = properties.get(REAL_TOPIC, "")
+    if topic in HALVES:
+        times = number_of(properties.get("TRANSACTION_CHECK_TIMES"))
+        if times is not None:
+            return "check", None, f"check {times}, put back"
+        again = "TRAN_PREPARED_QUEUE_OFFSET" in properties
+        return ("check", None, "put back until its time has come") if again else ("half", None, f"for {target}")
+    if topic == GIVEN_UP:
+        return "given-up", None, f"after {properties.get('TRANSACTION_CHECK_TIMES', '?')} checks"
+    if topic == SCHEDULE:
+        if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return "retry-delayed", names.of(target).group, None
+        return "delayed", None, None
+    if topic.startswith(RETRY_PREFIX):
+        group, origin = names.of(topic)
+        return "retry" if origin is None else "revived", group, f"delivery {record.reconsume_times + 1}"
+    if topic.startswith(DLQ_PREFIX):
+        return "dead-letter", topic.removeprefix(DLQ_PREFIX), f"after {record.reconsume_times} failed deliveries"
+    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        return "committed", None, None
+    if DELAY in properties and target == topic:
+        return "delivered", None, f"after level {properties[DELAY]}"
+    return "stored", None, None
+
+
+def _ending(info: TransactionInfo, events: list[Event]) -> Iterator[Event]:
+    """The rollback of a transaction, which leaves no copy of the message."""
+    if info.state == "rolled-back" and info.endTimestamp is not None:
+        newest = info.copies[-1]
+        half = next((event for event in events if event.physicalOffset == newest.physicalOffset), events[-1])
+        yield Event(
+            time=info.endTimestamp,
+            event="rolled-back",
+            topic=half.topic,
+            queueId=half.queueId,
+            queueOffset=half.queueOffset,
+            physicalOffset=half.physicalOffset,
+            offsetMsgId=half.offsetMsgId,
+            reconsumeTimes=half.reconsumeTimes,
+            detail=f"op message {info.opQueueOffset}",
+        )
+
+
+def _state(events: list[Event], now: int) -> str:
+    """Where the message has come to."""
+    if not events:
+        return "not found"
+    last = events[-1]
+    if last.event in ("delayed", "retry-delayed") and (last.detail or "").endswith("not delivered yet"):
+        due = last.deliverTimestamp is not None and last.deliverTimestamp <= now
+        return "due, not delivered" if due else "waiting for its time"
+    words = {
+        "half": "transaction pending",
+        "check": "transaction pending",
+        "delayed": "delivered, but the delivered copy was not found",
+        "retry-delayed": "delivered, but the delivered copy was not found",
+        "popped": "popped, not acked",
+        "postponed": "popped, not acked",
+    }
+    return words.get(last.event, last.event)

@@ -1,0 +1,159 @@
+"""The copies of half messages that belong together, so that each transaction is ended once.
+
+A check puts a half message to the end of its queue and asks about that copy. How far the check has come is written down
+every few seconds; a broker that was killed goes on where that was, meets the older copies, and asks about each of them
+as if it were a transaction of its own: all of them are committed. The queues tell better: of copies of one half message
+only the newest is open, and what has ended for one has ended for all.
+
+Copies are known by their unique id, born time, body and destination. A half message without a unique id is taken for
+one of its own, as a broker takes all.
+"""
+
+from typing import NamedTuple
+
+from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.topics import HALF, OP
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.transactions.half_messages import CHECK_GROUP, is_copy, op_offsets
+from rmqtool.services.transactions.rules import PRODUCER_GROUP
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.repair.expiry import HOUR
+
+_MOST_FOUND = 1 << 10  # messages of one key that are looked at
+
+Identity = tuple[object, ...]
+
+
+class CopyPlace(NamedTuple):
+    """Where one copy lies.
+
+    Attributes:
+        again: whether a check has put it there, and not the producer.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    again: bool
+
+
+def identity(message: QueueMessage) -> Identity | None:
+    """What all copies of a half message, and the message that is committed from it, have in common; None without an
+    id."""
+    record, properties = message.record, message.properties
+    unique = properties.get(UNIQ_KEY)
+    if unique is None:
+        return None
+    named = (properties.get(name) for name in (PRODUCER_GROUP, REAL_TOPIC, REAL_QID))
+    return (unique, record.born_timestamp, record.born_port, record.body_crc, *named)
+
+
+class Copies:
+    """What is known of the half messages of one queue, from where its check goes on.
+
+    Memory: about 500 bytes for each transaction that was checked or has ended since; both are forgotten two rounds
+    after the check has passed them.
+
+    Args:
+        log, queues: as they are when this is made; what comes later goes to :meth:`note_renewed` and
+            :meth:`note_ended`.
+    """
+
+    def __init__(self, log: CommitLog, queues: TopicQueues, state: BrokerState, queue_id: int) -> None:
+        self._newest: dict[Identity, CopyPlace] = {}
+        self._ended: dict[Identity, CopyPlace] = {}
+        half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
+        self._first_new = half.max_offset if half is not None else 0
+        self._passed = 0
+        if half is None:
+            return
+        offsets = self._ends(log, op, state.offset(OP, CHECK_GROUP, queue_id))
+        first = state.offset(HALF, CHECK_GROUP, queue_id) or 0
+        first = max(first, half.min_offset(log.min_offset))
+        for offset in sorted(offset for offset in offsets if 0 <= offset < first):
+            self._take(log, half, offset, offset + 1, offsets)
+        self._take(log, half, first, half.max_offset, offsets)
+
+    @staticmethod
+    def _ends(log: CommitLog, op: PlainQueue | None, first: int | None) -> set[int]:
+        """Queue offsets of half messages that op messages end."""
+        if op is None:
+            return set()
+        first = max(first or 0, op.min_offset(log.min_offset))
+        messages = messages_of(log, op, lambda _text: None, first, op.max_offset)
+        return {offset for message in messages for offset in op_offsets(message.record, message.properties) or ()}
+
+    def _take(self, log: CommitLog, half: PlainQueue, first: int, stop: int, ended: set[int]) -> None:
+        for message in messages_of(log, half, lambda _text: None, first, stop):
+            key = identity(message)
+            if key is None:
+                continue
+            if is_copy(message.properties):
+                self._newest[key] = _place(message)
+            if message.entry.queue_offset in ended:
+                self._ended[key] = _place(message)
+
+    def newer(self, message: QueueMessage) -> CopyPlace | None:
+        """The newest copy of a half message; None where that is itself."""
+        key = identity(message)
+        found = None if key is None else self._newest.get(key)
+        return found if found is not None and found.queue_offset > message.entry.queue_offset else None
+
+    def has_ended(self, message: QueueMessage) -> bool:
+        """Whether this half message, or a copy of it, was committed or rolled back."""
+        key = identity(message)
+        found = None if key is None else self._ended.get(key)
+        if found is None:
+            return False
+        # two that a producer has sent in one millisecond are two, whatever they have in common
+        return found.again or is_copy(message.properties) or found.queue_offset == message.entry.queue_offset
+
+    def was_there(self, message: QueueMessage) -> bool:
+        """Whether another process may have begun to end this half message."""
+        return message.entry.queue_offset < self._first_new
+
+    def note_renewed(self, message: QueueMessage, copy: PutResult) -> None:
+        """A copy of a half message was stored."""
+        if (key := identity(message)) is not None:
+            self._newest[key] = CopyPlace(copy.queue_offset, copy.physical_offset, again=True)
+
+    def note_ended(self, message: QueueMessage) -> None:
+        """A half message was committed or rolled back."""
+        if (key := identity(message)) is not None:
+            self._ended[key] = _place(message)
+
+    def note_passed(self, queue_offset: int) -> None:
+        """A round is over, and the next begins at an offset: what was passed in the round before can be forgotten."""
+        for known in (self._newest, self._ended):
+            for key in [key for key, at in known.items() if at.queue_offset < self._passed]:
+                del known[key]
+        self._passed = queue_offset
+
+
+def _place(message: QueueMessage) -> CopyPlace:
+    entry = message.entry
+    return CopyPlace(entry.queue_offset, entry.physical_offset, is_copy(message.properties))
+
+
+def was_committed(layout: StoreLayout, log: CommitLog, half: QueueMessage) -> bool:
+    """Whether the index leads to a message that was committed from a half message or from a copy of it.
+
+    A broker that is killed between the two writes of a commit leaves such a message without an op message.
+    """
+    topic, unique, wanted = half.properties.get(REAL_TOPIC), half.properties.get(UNIQ_KEY), identity(half)
+    if topic is None or unique is None:
+        return False
+    files = [file for file in open_index(layout) if not isinstance(file, BadIndex)]
+    since = min(half.record.born_timestamp, half.record.store_timestamp) - HOUR  # clocks differ
+    for offset in physical_offsets(files, topic, unique, limit=_MOST_FOUND, begin=since):
+        found = log.read(offset, crc=False)
+        if found is not None and found.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+            record = found.record
+            if identity(QueueMessage(half.entry, record, parse(record.properties))) == wanted:
+                return True
+    return False

@@ -1,0 +1,189 @@
+"""Transactions, written: half messages, commit and rollback, and the check that asks about those that stay open.
+
+Source: broker.transaction.queue.TransactionalMessageBridge, TransactionalMessageServiceImpl,
+DefaultTransactionalMessageCheckListener, broker.processor.EndTransactionProcessor (4.9.8); message-services 11.
+
+Three things differ from the broker's check. Where that would spin until time has passed, this one leaves the message to
+the next round. Where the first op messages have expired, that would ask about ended transactions once more; here the op
+messages that are left are read first. Where older copies of a half message come up again, after a kill, that would ask
+about each and commit each; here a transaction ends once (:mod:`rmqtool.services.transactions.copies`).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, WAIT, parse
+from formats.message.read import java_int
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
+from formats.topics import HALF, OP
+from rmqtool.rules.sending import SYSTEM_ERROR, Rejected
+from rmqtool.services.delays.delays import number_of
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues
+from rmqtool.services.open_store.broker_state import BrokerState
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.transactions.check_round import Round
+from rmqtool.services.transactions.copies import Copies
+from rmqtool.services.transactions.half_messages import OP_TAG
+from rmqtool.services.transactions.rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
+from rmqtool.store.append.answers import PutResult, PutStatus
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import QueueEntry
+
+ILLEGAL_OPERATION = 604
+HALF_MARK = "TRAN_MSG"
+_TRANSACTION_ID = "__transactionId__"
+
+
+class TransactionService:
+    """The transactions of a store that is open for writing.
+
+    Args:
+        state: has the offsets of the check; who owns it persists them.
+    """
+
+    def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
+        self.store, self.state, self.warn = store, state, warn
+        self.rules = CheckRules.of(store.layout.conf)
+        self._copies: dict[int, Copies] = {}  # by half queue
+        self.stopped_round: int | None = None  # ms, when the round began that was stopped before its end
+
+    def copies(self, queue_id: int) -> Copies:
+        """What is known of the half messages of a queue."""
+        if queue_id not in self._copies:
+            self.store.dispatch()
+            log = CommitLog(self.store.layout)
+            self._copies[queue_id] = Copies(log, TopicQueues(self.store.layout), self.state, queue_id)
+        return self._copies[queue_id]
+
+    # -- by the producer ----------------------------------------------------------------------------------------------
+
+    def prepare(self, message: Message, producer_group: str) -> PutResult:
+        """Store a half message; its place in the half queue is an argument of :meth:`end`."""
+        named = message.property_map()
+        level = java_int(named.get(DELAY, "0"))
+        if level is None or level > 0:
+            # a broker takes the one, and drops it when its time has come; and the other, and cannot commit it
+            text = "a half message cannot be delayed" if level else f"delay level {named[DELAY]!r} is not a number"
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, message.topic, message.queue_id, reason=text)
+        named |= {HALF_MARK: "true", PRODUCER_GROUP: producer_group}
+        named |= {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
+        if self.store.live.release.is_5 and UNIQ_KEY in named:
+            named.setdefault(_TRANSACTION_ID, named[UNIQ_KEY])
+        self.state.ensure_topic(HALF)
+        half = replace(
+            message, topic=HALF, queue_id=0, properties=named, tags=None, keys=None,
+            sys_flag=message.sys_flag & ~TRANSACTION_MASK, was_stored=True,
+        )  # fmt: skip
+        return self.store.append(half)
+
+    def end(
+        self,
+        physical_offset: int,
+        queue_offset: int,
+        producer_group: str,
+        decision: Decision,
+        *,
+        from_check: bool = False,
+    ) -> PutResult | None:
+        """Commit or roll back; where the committed message lies. An unknown end changes nothing, nor does a second one.
+
+        Args:
+            physical_offset, queue_offset: of the half message, or of the copy that the check asked about.
+
+        Raises:
+            Rejected: there is no such half message of this group, or it could not be stored.
+        """
+        if decision is Decision.UNKNOWN:
+            return None
+        half = self._half_at(physical_offset)
+        if half is None:
+            raise Rejected(SYSTEM_ERROR, "Find prepared transaction message failed")
+        record = half.record
+        if half.properties.get(PRODUCER_GROUP) != producer_group:
+            raise Rejected(SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != queue_offset:
+            raise Rejected(SYSTEM_ERROR, "The transaction state table offset wrong")
+        if self.store.live.release.checks_immunity and not from_check and IMMUNITY in half.properties:
+            age = self.store.live.clock() - record.born_timestamp
+            if age > self.immunity(half.properties[IMMUNITY]):
+                raise Rejected(ILLEGAL_OPERATION, "the time in which this transaction may be ended is over")
+        copies = self.copies(record.queue_id)
+        if copies.has_ended(half):
+            return None
+        newer = copies.newer(half)
+        return self.end_half((self._half_at(newer.physical_offset) if newer else None) or half, decision)
+
+    def _half_at(self, physical_offset: int) -> QueueMessage | None:
+        found = CommitLog(self.store.layout).read(physical_offset)
+        if found is None:
+            return None
+        record = found.record
+        entry = QueueEntry(record.queue_offset, physical_offset, record.total_size, 0)
+        return QueueMessage(entry, record, parse(record.properties))
+
+    def end_half(self, half: QueueMessage, decision: Decision) -> PutResult | None:
+        """As :meth:`end`, for a half message that is known.
+
+        First the message, then the op message that ends it: after a kill in between the check finds the message.
+        """
+        result = None
+        if decision is Decision.COMMIT:
+            topic, queue_id = half.properties.get(REAL_TOPIC), java_int(half.properties.get(REAL_QID, ""))
+            if topic is None or queue_id is None:
+                raise Rejected(SYSTEM_ERROR, f"half message without {REAL_TOPIC} or {REAL_QID}")
+            flag = half.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+            result = self._put(
+                copy_of(half.record, topic, queue_id, half.properties, sys_flag=flag,
+                        prepared_transaction_offset=half.entry.physical_offset)
+            )  # fmt: skip
+        self.mark_ended(half)
+        return result
+
+    def mark_ended(self, half: QueueMessage) -> None:
+        """Store the op message that ends a half message."""
+        host = host_text(half.record.store_address, half.record.store_port)
+        body = str(half.entry.queue_offset) + self.store.live.release.operation_separator
+        properties = {TAGS: OP_TAG, WAIT: "true"}
+        self._put(
+            Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
+                    born_host=host, store_host=host)
+        )  # fmt: skip
+        self.copies(half.record.queue_id).note_ended(half)
+
+    def _put(self, message: Message) -> PutResult:
+        result = self.store.append(message)
+        if not result.ok:
+            raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")
+        return result
+
+    # -- by the broker ------------------------------------------------------------------------------------------------
+
+    def check(self, decide: Decide, stop: Callable[[], bool] = lambda: False, *, begun: int | None = None) -> Checked:
+        """One round: ask about every half message whose time has come, and do as is answered.
+
+        Each is put to the end of the half queue first, its number of checks one higher.
+
+        Args:
+            stop: asked before each message; true ends the round.
+            begun: :attr:`stopped_round`, to go on with that.
+        """
+        done = Checked()
+        self.store.dispatch()
+        queues = TopicQueues(self.store.layout)
+        config = self.state.topic(HALF)
+        start = self.store.live.clock() if begun is None else begun
+        self.stopped_round = None
+        for queue in queues.of(HALF):
+            if config is not None and queue.queue_id >= config.read_queue_nums:
+                continue
+            if Round(self, queues, queue.queue_id, done).run(decide, stop, start):
+                self.stopped_round = start
+        return done
+
+    def immunity(self, text: str) -> int:
+        """Own time of a half message in ms."""
+        seconds = number_of(text)
+        return self.rules.timeout if seconds in (None, -1) else (seconds or 0) * 1000

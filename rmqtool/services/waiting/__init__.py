@@ -1,1 +1,0 @@
-"""Messages that wait: delayed, half, to be retried, dead."""

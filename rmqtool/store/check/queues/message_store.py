@@ -1,0 +1,108 @@
+"""The database ``rocksdbstore``: what it has of timer messages, half messages and keys leads to such messages.
+
+Source: store.timer.rocksdb.Timeline, store.transaction.TransMessageRocksDBStore, store.index.rocksdb.IndexRocksDBStore
+(5.5.0).
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from formats.errors import FormatError
+from formats.message.properties import UNIQ_KEY, parse
+from formats.message.read import Record
+from formats.topics import HALVES, TIMER
+from formats.variants.message_store import (
+    DELIVERED,
+    END,
+    INDEX,
+    LAST_STORED,
+    PLACE,
+    SCANNED,
+    TIMELINE,
+    parse_half,
+    parse_index,
+    parse_timeline,
+)
+from formats.variants.message_store import HALVES as HALF_FAMILY
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.layout.log_signs import dledger_dirs
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.queues.message_store import message_store
+
+_POSITIONS = (DELIVERED, END, LAST_STORED, SCANNED)
+_HALF_TOPICS = {topic.encode() for topic in HALVES}
+
+
+def check_message_store(ctx: Context) -> None:
+    """Check every entry of the database."""
+    if ctx.log_seen.absent or dledger_dirs(ctx.layout):
+        return
+    try:
+        if (database := message_store(ctx.layout)) is not None:
+            _timeline(ctx, database)
+            _halves(ctx, database)
+            _index(ctx, database)
+    except MissingRuntime as err:
+        ctx.found.add("not-checked", PLACE, actual=f"index, timers and half messages in a RocksDB database: {err}")
+    except CorruptFile as err:
+        ctx.found.add("store-database", PLACE, actual=err.reason)
+    except UnreadableStore as err:
+        ctx.found.add("file-unreadable", PLACE, actual=str(err))
+
+
+def _entries(database: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
+    return ((key, value) for key, value in database.items(family) if key not in _POSITIONS)
+
+
+def _record(ctx: Context, physical_offset: int) -> Record | None:
+    """The record there; None also where the log has expired, and at what is no record."""
+    found = ctx.log.read(physical_offset, crc=False)
+    return found.record if found is not None else None
+
+
+def _timeline(ctx: Context, database: Database) -> None:
+    for key, value in _entries(database, TIMELINE):
+        try:
+            unit = parse_timeline(key, value)
+        except FormatError as err:
+            ctx.found.add("store-database-entry", PLACE, actual=err.reason)
+            continue
+        if unit.physical_offset < ctx.log.min_offset:
+            continue  # it was delivered long ago, or its message has expired
+        record = _record(ctx, unit.physical_offset)
+        if record is None or (record.topic, record.total_size) != (TIMER.encode(), unit.size):
+            actual = f"key {unit.unique_key}, due at {unit.deliver_time}"
+            ctx.found.add("timeline-no-message", PLACE, expected=f"a message at {unit.physical_offset}", actual=actual)
+
+
+def _halves(ctx: Context, database: Database) -> None:
+    for key, value in _entries(database, HALF_FAMILY):
+        try:
+            half = parse_half(key, value)
+        except FormatError as err:
+            ctx.found.add("store-database-entry", PLACE, actual=err.reason)
+            continue
+        if half.physical_offset < ctx.log.min_offset:
+            continue
+        record = _record(ctx, half.physical_offset)
+        if (
+            record is None
+            or record.topic not in _HALF_TOPICS
+            or parse(record.properties).get(UNIQ_KEY) != half.unique_key
+        ):
+            actual = f"key {half.unique_key} of {half.topic}"
+            ctx.found.add("half-no-message", PLACE, expected=f"a message at {half.physical_offset}", actual=actual)
+
+
+def _index(ctx: Context, database: Database) -> None:
+    """Entries by the hundred of thousands lead to the same messages: whether one lies there is asked once for each."""
+    offsets = set[int]()
+    for key, value in _entries(database, INDEX):
+        with suppress(FormatError):  # a broker looks for whole keys, and meets no others
+            offsets.add(parse_index(key, value).physical_offset)
+    lost = [at for at in sorted(offsets) if at >= ctx.log.min_offset and _record(ctx, at) is None]
+    if lost:
+        ctx.found.add(
+            "store-index-no-message", PLACE, count=len(lost), actual=f"the first at physical offset {lost[0]}"
+        )

@@ -1,0 +1,214 @@
+"""Stores of 5.5 with everything in RocksDB: queues, topics, groups, progress, index, timers and half messages.
+
+What is expected of each is what its broker's clients and admin tool saw, and every queue entry as the real engine reads
+it after its own start on a copy.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
+from formats.config.rocksdb import SINGLE
+from formats.topics import SCHEDULE
+from formats.variants.message_store import DELIVERED, END, HALVES, INDEX, LAST_STORED, PLACE, SCANNED, TIMELINE
+from rmqtool.services.lookup.query import KeyReader
+from rmqtool.store.check.codes.code import INFO
+from rmqtool.store.check.run import check_store
+from rmqtool.store.config.files import config_place, read_config
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.rocks_open import rocks_queues_of
+from tests import goldens, rocks
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.store.helpers import tree
+
+WHOLE, KILLED, OLD_HALVES = "rocksdb-5.5.0", "rocksdb-5.5.0-crash", "rocksdb-5.5.0-default-halves"
+CASES = [WHOLE, KILLED, OLD_HALVES]
+WAITING = {f"far-{number}" for number in range(3)} | {f"later-{number}" for number in range(5)} | {"recall-1"}
+COMMITTED = {f"tx-{number}" for number in (0, 2, 3, 6, 8, 9, 12, 14, 15)}
+
+
+def conf_file(case: str) -> Path:
+    return goldens.STORES_OF_5_5 / case / "broker.conf"
+
+
+def layout_of(store: Path, case: str) -> StoreLayout:
+    return StoreLayout(str(store), load(str(conf_file(case))))
+
+
+def rows(case: str, store: Path, *words: object) -> list[dict[str, Any]]:
+    """What a command says; of the killed store it warns that it took queues from the log."""
+    result = rmqtool(*words[:2], store, *words[2:], "--broker-conf", conf_file(case), "-o", "ndjson")
+    assert result.code == (1 if case == KILLED else 0), result.err
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def codes(store: Path, case: str) -> Counter[str]:
+    """Codes of what check finds that is not a mere information."""
+    return Counter(found.code for found in check_store(layout_of(store, case)) if found.severity != INFO)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_check_finds_nothing_but_the_kill(case: str, golden: Unpacked) -> None:
+    assert codes(golden(case), case) == Counter(["abort-present"] if case == KILLED else [])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_queue_entry_is_read_also_where_the_kill_took_them(case: str, golden: Unpacked) -> None:
+    found = {
+        (queue.topic, queue.queue_id, offset): (unit.physical_offset, unit.size, unit.tags_code)
+        for queue in rocks_queues_of(layout_of(golden(case), case))
+        for offset, unit in queue.units()
+    }
+    wanted = {(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"]): entry for entry in goldens.messages(case)}
+    assert len(wanted) > 400
+    assert found.keys() == wanted.keys()
+    for key, (physical, size, tags_code) in found.items():
+        entry = wanted[key]
+        assert (physical, size) == (entry["cqPhysicalOffset"], entry["cqSize"])
+        if key[0] != SCHEDULE:  # deliver times: the start on a copy had the default levels
+            assert tags_code == entry["cqTagsCode"]
+
+
+def test_what_the_kill_took_is_said(golden: Unpacked) -> None:
+    result = rmqtool("topic", "list", golden(KILLED))
+    assert "up to physical offset 0 only: the rest is taken from the log here" in result.err
+    assert rmqtool("topic", "list", golden(WHOLE)).err.count("physical offset") == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_message_is_found_by_its_keys(case: str, golden: Unpacked) -> None:
+    wanted: dict[tuple[str, str], set[int]] = {}
+    for entry in goldens.messages(case):
+        message = entry["message"]
+        names = [message["properties"].get("UNIQ_KEY"), *message["properties"].get("KEYS", "").split()]
+        for name in filter(None, names):
+            wanted.setdefault((message["topic"], name), set()).add(message["physicalOffset"])
+    reader = KeyReader(layout_of(golden(case), case), lambda _text: None)
+    assert len(wanted) > 700
+    for key, offsets in wanted.items():
+        assert {found.physical_offset for found in reader.query(*key)} == offsets, key
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_topics_groups_and_progress_are_those_of_the_single_database(case: str, golden: Unpacked) -> None:
+    store = golden(case)
+    layout = StoreLayout(str(store))
+    assert config_place(layout, "topics.json") == SINGLE
+    topics, groups = read_config(layout, "topics.json"), read_config(layout, "subscriptionGroup.json")
+    offsets = read_config(layout, "consumerOffset.json")
+    assert isinstance(topics, Topics)
+    assert topics.topics["Lites"].attributes["message.type"] == "LITE"
+    assert topics.data_version.counter > 0
+    assert isinstance(groups, SubscriptionGroups)
+    assert {"hold-group", "lite-group", "pop-group"} <= groups.groups.keys()
+    assert isinstance(offsets, ConsumerOffsets)
+    lag = Counter[str]()
+    for row in rows(case, store, "group", "lag"):
+        assert row["state"] in ("ok", "behind")
+        lag[row["group"]] += row["lag"]
+    assert lag["pull-group"] == lag["orderly-group"] == lag["priority-group"] == 0
+    assert lag["pop-group"] == (3 if case == OLD_HALVES else 0)  # they came back just before the stop
+    assert lag["hold-group"] == 20
+
+
+def test_progress_in_the_single_database_is_not_written(golden: Unpacked) -> None:
+    result = rmqtool("group", "reset", golden(WHOLE), "hold-group", "--to-latest", "--yes")
+    assert result.code == 4
+    assert "RocksDB" in result.err
+
+
+@pytest.mark.parametrize("case", [WHOLE, OLD_HALVES])
+def test_what_waits_is_told_from_what_was_delivered_and_recalled(case: str, golden: Unpacked) -> None:
+    found = rows(case, golden(case), "delay", "due", "--all")
+    assert {row["keys"][0] for row in found} == WAITING
+    assert not any(row["recalled"] for row in found)
+    (timer,) = [row for row in rows(case, golden(case), "delay", "list") if row["kind"] == "timer"]
+    assert (timer["pending"], timer["note"]) == (6, "timeline in RocksDB")
+
+
+def test_after_the_kill_all_timer_messages_of_the_log_wait_again(golden: Unpacked) -> None:
+    result = rmqtool("delay", "due", golden(KILLED), "--all", "--broker-conf", conf_file(KILLED), "-o", "ndjson")
+    found = [json.loads(line) for line in result.out.splitlines()]
+    assert {row["keys"][0] for row in found} > WAITING
+    assert [row["keys"][0] for row in found if row["recalled"]] == ["recall-0"]
+    assert "what was delivered is not known" in result.err
+
+
+@pytest.mark.parametrize(("case", "extra", "last"), [(WHOLE, set(), "given-up"), (KILLED, {"tx-18"}, "pending")])
+def test_transactions_ended_as_their_producer_saw_it(case: str, extra: set[str], last: str, golden: Unpacked) -> None:
+    found = rows(case, golden(case), "transaction", "list")
+    assert {row["keys"][0] for row in found if row["state"] == "committed"} == COMMITTED | extra
+    # after the kill nothing says how often it was checked
+    assert [(row["keys"][0], row["state"]) for row in found if row["state"] not in ("committed", "rolled-back")] == [
+        ("tx-5", last)
+    ]
+
+
+@pytest.mark.parametrize("command", ["salvage", "export"])
+@pytest.mark.parametrize("case", [WHOLE, OLD_HALVES])
+def test_a_store_in_files_has_all_of_it(command: str, case: str, golden: Unpacked, tmp_path: Path) -> None:
+    store, new = golden(case), tmp_path / "new"
+    result = rmqtool(command, store, new, "--broker-conf", conf_file(case))
+    assert result.code == 0, result.err
+    before = tree(new)
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        assert read_config(StoreLayout(str(new)), name) == read_config(StoreLayout(str(store)), name)
+    assert Counter(found.severity for found in check_store(StoreLayout(str(new)))) == Counter()
+    due = [json.loads(line) for line in rmqtool("delay", "due", new, "--all", "-o", "ndjson").out.splitlines()]
+    assert {row["keys"][0] for row in due} == WAITING
+    assert tree(new) == before
+
+
+def test_a_salvage_says_that_all_timer_messages_come_again(golden: Unpacked, tmp_path: Path) -> None:
+    result = rmqtool("salvage", golden(KILLED), tmp_path / "new", "--broker-conf", conf_file(KILLED))
+    assert result.code == 0
+    assert "does not say which timer messages were delivered" in result.err
+
+
+def test_queues_in_a_folder_of_their_own(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy(WHOLE)
+    wanted = rows(WHOLE, store, "topic", "list")
+    (store / "consumequeue").rename(store / "consumequeue_rocksdb")
+    assert rows(WHOLE, store, "topic", "list") == wanted
+    assert codes(store, WHOLE) == Counter()
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic": "Orders", "body": "x"}')
+    result = rmqtool("append", store, lines)
+    assert (result.code, "RocksDB" in result.err) == (4, True)
+
+
+def test_entries_that_lead_nowhere(golden_copy: Unpacked) -> None:
+    store = golden_copy(WHOLE)
+
+    def far(families: rocks.Families) -> None:
+        timeline, halves, index = families[TIMELINE], families[HALVES], families[INDEX]
+        key = max(key for key in timeline if key not in (SCANNED, DELIVERED))
+        timeline[key] = timeline[key][:4] + (1 << 40).to_bytes(8, "big")
+        timeline[b"short"] = b""
+        halves[(1 << 40).to_bytes(8, "big") + b"@Payments@key"] = bytes(8)
+        key = next(key for key in index if key not in (END, LAST_STORED))
+        index[key[:-8] + (1 << 40).to_bytes(8, "big")] = index[key]
+
+    rocks.change(store / PLACE, far)
+    assert codes(store, WHOLE) == Counter(
+        ["timeline-no-message", "store-database-entry", "half-no-message", "store-index-no-message"]
+    )
+    result = rmqtool("delay", "due", store, "--all", "-o", "ndjson")
+    assert "timer log: 1 unit without a message" in result.err
+
+
+def test_a_database_that_cannot_be_read(golden_copy: Unpacked) -> None:
+    store = golden_copy(WHOLE)
+    for table in (store / PLACE).glob("MANIFEST-*"):
+        table.write_bytes(table.read_bytes()[:40])
+    assert codes(store, WHOLE)["store-database"] == 1
+    for words in (("delay", "list"), ("transaction", "list"), ("query-key",)):
+        result = rmqtool(*words, store, *(["Orders", "order-1"] if words[0] == "query-key" else []))
+        assert PLACE in result.err
+        assert "Traceback" not in result.err
