@@ -27,8 +27,8 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
     """The lines of a reading, of at most ``width`` cells but for commands."""
     paint = _Paint(colour)
     for cause in reading.causes:
-        if cause.told.code == "store-role":
-            for finding in cause.told.places:
+        if cause.root.code == "store-role":
+            for finding in cause.root.places:
                 yield from _text(f"This is {finding.actual}", width, "")
     yield from _verdict(reading, width, paint)
     if reading.steps:
