@@ -26,6 +26,10 @@ def show_reading(reading: Reading, width: int) -> None:
 def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
     """The lines of a reading, of at most ``width`` cells but for commands."""
     paint = _Paint(colour)
+    for cause in reading.causes:
+        if cause.root.code == "store-role":
+            for finding in cause.root.places:
+                yield from _text(f"This is {finding.actual}", width, "")
     yield from _verdict(reading, width, paint)
     if reading.steps:
         yield from _steps(reading, width, paint)
