@@ -214,6 +214,6 @@ def test_a_request_is_added_in_the_two_files_that_the_manual_says(tmp_path: Path
     )  # fmt: skip
     assert run.stdout.splitlines() == [
         "0 0",
-        "1 Group without consumerGroup at byte 0",
+        "1 ConsumerGroup without consumerGroup at byte 0",
         "3  request type 4711 not supported",
     ], run.stderr
