@@ -1,8 +1,8 @@
-"""New topics and new groups on our broker: what each further thousand costs, against the first.
+"""New topics and new groups on our broker: what each further thousand costs, against the first; and starts with many.
 
-Run as ``python -m tests.bench.growing [--count N] [--clients N]``. Each client asks for the next one when its last was
-answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The processor's time
-of the broker counts: on a machine that others use too, the time on the clock says little.
+Run as ``python -m tests.bench.growing [--count N] [--clients N] [--topics N]``. Each client asks for the next one when
+its last was answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The
+processor's time of the broker counts: on a machine that others use too, the time on the clock says little.
 """
 
 import argparse
@@ -91,6 +91,33 @@ async def _grow(serving: Serving, make: Callable[[int], Command], count: int, cl
     return parts
 
 
+class Start(NamedTuple):
+    """Seconds until ``serve`` said its address: of its processor, and on the clock."""
+
+    used: float
+    passed: float
+
+
+def _start(store: Path) -> Start:
+    begun = time.perf_counter()
+    with Serving(store) as serving:
+        found = Start(_used(serving.process.pid), time.perf_counter() - begun)
+        assert serving.end()[0] == 0
+    return found
+
+
+def starts(folder: Path, topics: int, clients: int) -> tuple[Start, Start]:
+    """Starts of ``serve`` after a kill, and after a clean stop, on a store with so many topics of one message each."""
+    with Serving(folder / "started", "--create", "--engine", "5.3") as serving:
+        said = Thread(target=_read_all, args=(serving.process.stderr,))
+        said.start()
+        asyncio.run(_grow(serving, _topic, topics, clients))
+        serving.process.kill()
+        serving.process.wait()
+        said.join()
+    return _start(folder / "started"), _start(folder / "started")
+
+
 def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
     """Grow a store of each kind, and print what the parts took."""
     found = {}
@@ -115,9 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--topics", type=int, default=2500, help="of the store that is started on")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-growing-") as work:
         report(Path(work), given.count, given.clients)
+        killed, clean = starts(Path(work), given.topics, given.clients)
+        print(f"{given.topics} topics, start after a kill and after a clean stop, s of the processor (on the clock):")
+        print(f"  {killed.used:.2f} ({killed.passed:.1f}), {clean.used:.2f} ({clean.passed:.1f})")
+        print(f"  the first takes {killed.used / clean.used:.2f} times as long: queues and index are proved by the log")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tests.bench import (
     aggregate,
     append,
     cold_sql,
+    commands,
     dump,
     first_use,
     growing,
@@ -24,6 +25,7 @@ from tests.bench import (
     waiting,
 )
 from tests.bench.make_log import BLOCK, write_log
+from tests.conftest import Unpacked
 from tests.interop.engine import available
 
 
@@ -69,6 +71,14 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert figures["keys"] == 2 * figures["messages"]
     assert len(figures["seconds"]) == 2
     assert "peak memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["query-id", "append"])
+def test_the_bench_of_commands_runs(
+    name: str, golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "RUNS", 1)
+    assert all(seconds > 0 for seconds in commands.measure(commands.COMMANDS[name], golden_copy("broker"), tmp_path))
 
 
 def test_the_bench_of_growing_tables_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import Store
+from rmqtool.services.serving.drained_state import DrainedState
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -71,3 +73,21 @@ def test_kept_bytes_are_as_private_as_what_they_come_from(golden_copy: Unpacked,
     kept = [path for path in home.rglob("*") if path.is_file() and "commitlog" in path.parts]
     assert kept
     assert not home.stat().st_mode & closed or not any(path.stat().st_mode & closed for path in kept)
+
+
+@pytest.mark.parametrize("what", ["directory", "directory to others", "log directory", "log files"])
+def test_offsets_that_are_kept_beside_a_private_store_are_private(
+    golden_copy: Unpacked, tmp_path: Path, what: str
+) -> None:
+    """``serve --read-only --offsets FILE``; a file that is there keeps the mode that somebody has given it."""
+    store = golden_copy("clean")
+    closed, offsets = close_store(store, what), tmp_path / "offsets.csv"
+    with Store(store) as opened:
+        state = DrainedState(opened, lambda _text: None, str(offsets))
+        state.set_offset("TopicA", "readers", 0, 3)
+        assert state.persist()
+        assert offsets.stat().st_mode & closed == 0
+        offsets.chmod(0o644)
+        state.set_offset("TopicA", "readers", 0, 4)
+        assert state.persist()
+    assert offsets.stat().st_mode & 0o777 == 0o644

@@ -1,11 +1,13 @@
-"""Stores in RocksDB form, damaged, planned by ``recover --dry-run``, and opened by the real 5.3.3.
+"""Stores in RocksDB form, damaged, planned by ``recover --dry-run``, and opened by the real engine.
 
 The engine loads and starts a copy; what it says of its log and queues, and what is in the database afterwards, has to
-be what the plan told. As a program it damages stores at random, so many times, from a seed on:
+be what the plan told. As a program it damages stores at random, so many times, from a seed on; some have more files
+than the ten that 5.5 looks at:
 
-    python -m tests.interop.rocks_recovery 200 [SEED]
+    python -m tests.interop.rocks_recovery --cases 200 --seed 1 --release 5.5.0
 """
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -259,9 +261,9 @@ def queues(state: dict[str, Any], without: set[tuple[str, int]]) -> list[tuple[A
     return [row for row in rows if row[:2] not in without]
 
 
-def stopped_store(engine: Engine, store: Path) -> None:
-    """A store of four log files whose broker was stopped."""
-    answer = engine.write(store, messages(220), CONFIG)
+def stopped_store(engine: Engine, store: Path, count: int = 220) -> None:
+    """A store of four log files or more whose broker was stopped."""
+    answer = engine.write(store, messages(count), CONFIG)
     assert "error" not in answer, answer
     assert len(log_files(store)) >= 4
 
@@ -325,13 +327,16 @@ def at_random(seed: int, stores: list[Path], engine: Engine, folder: Path) -> No
     shutil.rmtree(folder)
 
 
-def main(count: int, seed: int) -> int:
+def main(count: int, seed: int, release: str) -> int:
     """So many random cases; the number of those that failed."""
     folder, failed = Path(tempfile.mkdtemp(prefix="rmqtool-rocks-")), 0
-    with Engine("5.3.3") as engine:
-        stopped_store(engine, folder / "stopped")
-        killed_store(engine, folder / "stopped", folder / "killed")
-        stores = [folder / "stopped", folder / "killed"]
+    stores = []
+    with Engine(release) as engine:
+        for size in (220, 900):
+            stopped, killed = folder / f"stopped-{size}", folder / f"killed-{size}"
+            stopped_store(engine, stopped, size)
+            killed_store(engine, stopped, killed)
+            stores += [stopped, killed]
         for number in range(seed, seed + count):
             try:
                 at_random(number, stores, engine, folder / str(number))
@@ -343,4 +348,9 @@ def main(count: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else 1) else 0)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--release", choices=("5.3.3", "5.5.0"), default="5.5.0")
+    given = parser.parse_args()
+    sys.exit(1 if main(given.cases, given.seed, given.release) else 0)

@@ -17,8 +17,9 @@ from tests.amounts import every
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
+from tests.interop.engine import NEWEST
 from tests.interop.replicas import CONTROLLER_OPTIONS, Difference, booted, differences, make_killed
-from tests.roles import CONTROLLER, SLAVE, Node
+from tests.roles import CONTROLLER, NEW_SLAVE, SLAVE, Node
 
 pytestmark = pytest.mark.interop
 Words = Sequence[str]
@@ -104,6 +105,25 @@ def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4
             pair.follow()
             ends = pair.ends()
         assert (differences(nodes[0].store, nodes[1].store, min(ends)) == []) is both
+
+
+@pytest.fixture(scope="module")
+def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
+    """Two JVMs of the newest release."""
+    if reason := brokers.available(NEWEST):
+        pytest.skip(reason)
+    with Broker(NEWEST) as master, Broker(NEWEST) as replica:
+        yield master, replica
+
+
+@pytest.mark.parametrize("name", ["recover", "everything", "on the master"])
+def test_a_slave_of_5_5_follows_its_master(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
+    """Its last record is torn in its body, and so is cut and sent again, by a start as by our commands."""
+    nodes = roles.unpack(NEW_SLAVE, "master", tmp_path), roles.unpack(NEW_SLAVE, "slave", tmp_path)
+    master, slave = {"recover": ((), (RECOVER,)), "everything": ((), EVERYTHING)}.get(name, (EVERYTHING, ()))
+    carry_out(nodes[0], master)
+    carry_out(nodes[1], slave)
+    assert compare(*brokers_5_5, nodes) == []
 
 
 # -- a pair that is made here -----------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
-"""``recover --dry-run`` of stores in RocksDB form against 5.3.3 itself: damaged, planned, and every answer compared.
+"""``recover --dry-run`` of stores in RocksDB form against the engines: damaged, planned, and every answer compared.
 
 Random damage is a program of its own: :mod:`tests.interop.rocks_recovery`.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.engine import Engine
+from tests.amounts import every
+from tests.interop.engine import NEWEST, Engine
 from tests.interop.rocks_recovery import DAMAGES, hold_against, killed_store, stopped_store
 
 pytestmark = [pytest.mark.interop]
@@ -41,3 +43,26 @@ def test_a_killed_broker(damage: str, engine_5: Engine, killed: Path, tmp_path: 
     report = hold_against(engine_5, killed, DAMAGES[damage], tmp_path)
     assert report.abort
     assert damage != "none" or report.messagesRedispatched > 0
+
+
+@pytest.fixture(scope="module")
+def newest() -> Iterator[Engine]:
+    with Engine(NEWEST) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def of_newest(newest: Engine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """With more log files than the ten that 5.5 looks at: by how the broker ended."""
+    folder = tmp_path_factory.mktemp("newest")
+    stores = {"stopped": folder / "stopped", "killed": folder / "killed"}
+    stopped_store(newest, stores["stopped"], 900)
+    killed_store(newest, stores["stopped"], stores["killed"])
+    return stores
+
+
+@pytest.mark.parametrize("ended", ["stopped", "killed"])
+@pytest.mark.parametrize("damage", every(4, list(DAMAGES)))
+def test_a_broker_of_5_5(damage: str, ended: str, newest: Engine, of_newest: dict[str, Path], tmp_path: Path) -> None:
+    report = hold_against(newest, of_newest[ended], DAMAGES[damage], tmp_path)
+    assert report.engine == "5.5"

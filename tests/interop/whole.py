@@ -19,8 +19,10 @@ from typing import Any
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
 from formats.queues.consume import FILLER_SIZE
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan
 from tests import damage
 from tests.cli.running import rmqtool
 from tests.interop.differential.bases import make_bases as make_engine_bases
@@ -69,16 +71,27 @@ def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: boo
     if said.code > 1 or _REFUSED in said.out:
         outcome.faults.append(f"refused: {said.out}{said.err}")
     else:
-        outcome.faults += judge(store, base, engine)
+        again = plan(StoreLayout(str(store), base.conf), release=RELEASES[release])
+        if any("and cuts the log there" in warning for warning in again.warnings):
+            outcome.done.append("named: damage that this recovery did not look at, and the next start does")
+        else:
+            deleted = {topic for note in again.notes for topic in re.findall("topic '(.*)' has neither settings", note)}
+            outcome.faults += judge(store, base, engine, deleted)
     return outcome
 
 
-def judge(store: Path, base: Base, engine: Engine) -> list[str]:
-    """What an engine finds wrong with a recovered store."""
+def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[str]:
+    """What an engine finds wrong with a recovered store.
+
+    Args:
+        deleted: topics of which recover says that they were deleted.
+    """
     layout = StoreLayout(str(store), base.conf)
     expected, keys, rotten = expected_entries(layout), keys_of(layout), rotten_of(layout)
     # a queue whose offsets do not grow in the log stays as a broker makes it
     irregular = {key for key, messages in expected.items() if list(messages) != sorted(messages)}
+    irregular |= moved_of(layout)
+    expected = {key: messages for key, messages in expected.items() if key[0] not in deleted}
     before = contents(store)
     seen = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in seen or not seen["loadOk"]:
@@ -87,13 +100,15 @@ def judge(store: Path, base: Base, engine: Engine) -> list[str]:
     faults += wrong_hits(seen, keys, rotten)
     first = contents(store)
     # a last message that no queue has is dispatched again at each start, and its keys are in the index twice then
-    faults += [f"first start: {words}" for words in changed(before, first) if not words.startswith("index/")]
+    unsteady = ("index/", *(f"consumequeue/{topic}/{queue_id}/" for topic, queue_id in irregular))
+    faults += [f"first start: {words}" for words in changed(before, first) if not words.startswith(unsteady)]
     again = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in again or not again["loadOk"]:
         return [*faults, f"does not boot again: {again.get('error', 'load refused')}"]
     faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular)]
     faults += [f"second start: {words}" for words in wrong_hits(again, keys, rotten)]
-    return faults + [f"second start: {words}" for words in changed(first, contents(store))]
+    second = changed(first, contents(store))
+    return faults + [f"second start: {words}" for words in second if not words.startswith(unsteady[1:])]
 
 
 def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
@@ -138,8 +153,18 @@ def wrong_entries(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]
             yield f"{key}: {len(lost)} lost, {len(more)} too many, of {len(wanted)}"
 
 
+def moved_of(layout: StoreLayout) -> set[Queue]:
+    """Queues with a record that states another position than its own: a start may take it for one that is new."""
+    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
+    return {
+        (item.record.topic.decode("utf-8", "replace"), item.record.queue_id)
+        for item in found
+        if item.record.physical_offset != item.physical_offset
+    }
+
+
 def rotten_of(layout: StoreLayout) -> set[int]:
-    """Physical offsets of records whose bodies do not match their checksums: where they stay, they are found, too."""
+    """Where records lie whose bodies do not match their checksums: those that stay are found, too."""
     found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
     return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)}
 

@@ -18,6 +18,7 @@ from formats.remoting.frame import Command
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
+from rmqtool.server.broker import registration
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store import broker_state
 from tests.client.peers import ok, peer
@@ -115,5 +116,43 @@ def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) ->
                     pass
             gaps = [after - before for before, after in pairwise(times)]
             assert min(gaps) >= 0.4, gaps
+
+    asyncio.run(run())
+
+
+def test_a_name_server_is_told_of_what_is_new_and_of_everything_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it refuses, and what it may have forgotten with a connection, is told again with all the rest."""
+    monkeypatch.setattr(registration, "_REST", 0.0)
+    monkeypatch.setattr(registration, "_PAUSE", 0.1)
+
+    async def run() -> None:
+        async with asyncio.timeout(60), peer() as namesrv:
+            told: asyncio.Queue[set[str]] = asyncio.Queue()
+            refuse = False
+
+            async def take(request: Command) -> Command:
+                body = read_body(RegisterBrokerBody, request.body)
+                told.put_nowait(set(body.topic_config_serialize_wrapper.topic_config_table))
+                return request.response(ResponseCode.SYSTEM_ERROR if refuse else ResponseCode.SUCCESS)
+
+            async def send_to(topic: str) -> set[str]:
+                assert (await client.call(single(topic), 30)).code == ResponseCode.SUCCESS
+                return await told.get()
+
+            namesrv.replies |= {C.REGISTER_BROKER: take, C.UNREGISTER_BROKER: ok}
+            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
+            async with (
+                Served(str(tmp_path / "store"), options) as served,
+                open_connection(*address(served.broker_address)) as client,
+            ):
+                assert "TBW102" in await told.get()
+                assert await send_to("One") == {"One"}
+                refuse = True
+                assert await send_to("Two") == {"Two"}
+                refuse = False
+                assert {"TBW102", "One", "Two", "Three"} <= await send_to("Three")
+                assert await send_to("Four") == {"Four"}
 
     asyncio.run(run())

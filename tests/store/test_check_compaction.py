@@ -422,3 +422,12 @@ def test_a_queue_offset_is_looked_for_in_the_last_file_that_begins_there_or_befo
     assert [queue.file_of(begin) for begin in begins] == list(range(len(begins)))
     assert queue.file_of(begins[1] - 1) == 0
     assert queue.file_of(-1) == 0
+
+
+def test_a_log_that_lost_all_that_was_nowhere_else_is_no_dead_end(golden_copy: Unpacked) -> None:
+    """The commit log of the golden store has none of these messages any more."""
+    store = golden_copy(CASE)
+    for kind in ("compactionLog", "compactionCq"):
+        shutil.rmtree(store / "compaction" / kind / "Users" / "0")
+    recover(StoreLayout(str(store)))
+    assert [found for found in compaction_findings(store) if is_problem(found)] == []

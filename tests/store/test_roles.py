@@ -15,12 +15,13 @@ from rmqtool.store.roles.table import COMMANDS, TABLE, Verdict, heed, rule_of
 from tests import roles
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
-from tests.roles import CONTROLLER, DLEDGER, MULTI_PATH, SLAVE, TIERED, Node, prints
+from tests.roles import CONTROLLER, DLEDGER, MULTI_PATH, NEW_SLAVE, SLAVE, TIERED, Node, prints
 
 # directory: (case, node, its own role, further ones)
 DIRECTORIES = {
     "master": (SLAVE, "master", Role.MASTER, ()),
     "slave": (SLAVE, "slave", Role.SLAVE, ()),
+    "slave of 5.5": (NEW_SLAVE, "slave", Role.SLAVE, ()),
     "dledger": (DLEDGER, "n0", Role.DLEDGER, ()),
     "controller": (CONTROLLER, "b", Role.CONTROLLER, ()),
     "tiered": (TIERED, "a", Role.MASTER, (Role.TIERED,)),

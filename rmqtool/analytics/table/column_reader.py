@@ -4,7 +4,6 @@ from collections.abc import Generator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from formats.message.read import MIN_SIZE
 from rmqtool.analytics.ranges.record_rows import walk_rows
@@ -109,6 +108,8 @@ class ColumnReader:
 
 
 def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
+    import pyarrow.compute as pc  # a report does without
+
     wanted = pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     found: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)
     return found

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 
@@ -82,6 +81,8 @@ def memory_of(batch: pa.RecordBatch) -> int:
     """Bytes of Arrow memory that a batch of messages takes, or would if its bodies were copied."""
     if not has_views(batch.schema):
         return int(batch.nbytes)
+    import pyarrow.compute as pc  # a report does without
+
     others = sum(int(column.nbytes) for at, column in enumerate(batch) if at != _BODY)
     bodies: int = pc.sum(batch.column("bodyLength"), min_count=0).as_py()
     return others + bodies + _OFFSET * int(batch.num_rows)

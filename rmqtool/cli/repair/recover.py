@@ -94,7 +94,7 @@ def recover(
 
     def plan() -> RecoveryReport:
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
-            return plan_rocks(layout)
+            return plan_rocks(layout, release)
         return recovery.plan(layout, **rules)
 
     def do(shown: RecoveryReport | None) -> RecoveryReport:

@@ -24,6 +24,7 @@ from rmqtool.services.open_store.following import stamp_of
 from rmqtool.services.open_store.reading import Reading
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.durable import replace_file
+from rmqtool.store.disk.ownership import find_closed
 from rmqtool.store.disk.segments import read_small
 
 _COLUMNS = ("group", "topic", "queueId", "consumerOffset", LAST)
@@ -93,7 +94,8 @@ class DrainedState(BrokerState):
         for key, offset in sorted(self._kept.items()):
             topic, group, queue = key
             table.writerow((group, topic, queue, offset, self._last.get(key)))
-        replace_file(self._offsets_path, text.getvalue().encode(), keep=False)
+        closed = find_closed(self.layout.root)
+        replace_file(self._offsets_path, text.getvalue().encode(), keep=False, closed=closed)
         self._changed.clear()
         self._removed.clear()
         return True

@@ -107,7 +107,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
 
 def _topics(ctx: Context, topics: Topics) -> None:
     for (topic, queue_id), end in sorted(ctx.queues_seen.ends.items()):
-        if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC):
+        if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC) or topic in ctx.queues_seen.deleted:
             continue
         config = topics.topics.get(topic)
         if config is None:

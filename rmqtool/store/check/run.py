@@ -1,7 +1,9 @@
 """The whole check: every part in its turn, findings as they come."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from rmqtool.errors import UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.advice.advice import Situation
@@ -25,6 +27,7 @@ from rmqtool.store.check.tiered import check_tier_goes_on, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.config.fit import misfits
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.true_names import misnamed
 
 
 def check_store(
@@ -82,6 +85,9 @@ def check_store(
         pass
     if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
         check_presence(ctx, queues.entries, read=True)
+    if "log-position" in found.situation.log_codes:
+        with suppress(UnreadableStore):
+            found.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
     if with_queues:
         found.situation.queues_damaged = queues.damaged
     check_tier_goes_on(ctx)

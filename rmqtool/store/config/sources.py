@@ -6,9 +6,9 @@ there and broken it does not start. Brokers up to 5.0 write ``.tmp`` in full bef
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from formats.config.file import ConfigFile
 from formats.config.files import kind_of
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
@@ -44,13 +44,13 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     model = kind_of(name)
     assert model is not None
     path = layout.path("config", name)
-    found = {suffix: _content(path + suffix) for suffix in ("", ".tmp", ".bak")}
-    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(model, data))}
+    if (data := _content(path)) is not None and _wrong(name, data) is None:
+        return _whole(FILE, "in order", data)
+    found = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
+    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(name, data))}
     good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
-    if "" in good:
-        return _whole(FILE, "in order", good[""])
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
-    if (data := found[""]) is not None and (begun := _beginning(model, data)) is not None:
+    if (data := found[""]) is not None and (begun := _beginning(name, data)) is not None:
         return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *begun)
     # a .tmp that is whole was written after the .bak, unless it is left from long ago
     if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
@@ -73,6 +73,12 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     return ConfigSource(SAVED, f"{why}; {entries} whole entries in them", value)
 
 
+def is_in_order(layout: StoreLayout, name: str) -> bool:
+    """Whether a config file is there, and whole."""
+    data = _content(layout.path("config", name))
+    return data is not None and _wrong(name, data) is None
+
+
 def _mtime(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
@@ -87,7 +93,10 @@ def _content(path: str) -> bytes | None:
         return read_at(path, 0, err.at or 0)
 
 
-def _wrong(model: type[ConfigFile], data: bytes) -> str | None:
+@lru_cache(maxsize=16)
+def _wrong(name: str, data: bytes) -> str | None:
+    model = kind_of(name)
+    assert model is not None
     if not data.strip():
         return "empty"
     try:
@@ -101,13 +110,13 @@ def _whole(kind: str, reason: str, data: bytes) -> ConfigSource:
     return ConfigSource(kind, reason, loads(data, cycles=False), data)
 
 
-def _beginning(model: type[ConfigFile], data: bytes) -> tuple[Any, bytes] | None:
+def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:
     """(value, its bytes) of a file that is whole but for stale bytes behind its end (apache/rocketmq#9328)."""
     try:
         _value, end = loads_prefix(data)
         torn = loads_torn(data)
         part = data[:end]
-        if torn is None or torn.value is None or _wrong(model, part) is not None:
+        if torn is None or torn.value is None or _wrong(name, part) is not None:
             return None
     except FormatError:
         return None

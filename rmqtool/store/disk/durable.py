@@ -179,12 +179,14 @@ def write_durably(path: str, data: bytes, *, like: str) -> None:
     sync(os.path.dirname(path))
 
 
-def replace_file(path: str, data: bytes, *, keep: bool) -> None:
+def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None:
     """A file takes the place of the one before, with its owner and mode; the old or the new one after a power cut.
 
     Args:
         keep: the one before becomes ``.bak``, as a broker's own config files do.
+        closed: bits of the mode that a file does not get where there was none (:func:`find_closed`).
     """
+    closed = 0 if os.path.lexists(path) else closed
     for folder in make_folders(os.path.dirname(path)):
         sync(os.path.dirname(folder))
     temporary = path + ".tmp"
@@ -195,6 +197,8 @@ def replace_file(path: str, data: bytes, *, keep: bool) -> None:
             while left:
                 left = left[os.pwrite(fd, left, len(data) - len(left)) :]
             take_after(fd, path)
+            if closed:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~closed)
             os.fsync(fd)
         finally:
             os.close(fd)

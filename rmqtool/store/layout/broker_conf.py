@@ -84,6 +84,11 @@ class BrokerConf:
         return conf
 
     @property
+    def writes_index_files(self) -> bool:
+        """Whether messages are put into index files; since 5.4 a broker may have its index in RocksDB alone."""
+        return self.flag("messageIndexEnable", True) and self.flag("indexFileWriteEnable", True)
+
+    @property
     def timer_precision(self) -> int:
         """Milliseconds of one slot of the timer wheel: what is configured, down to one that a broker takes."""
         wanted = self.sizes.get("timerPrecisionMs", _PRECISIONS[-1])

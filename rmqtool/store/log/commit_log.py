@@ -162,7 +162,7 @@ def walk_file(
             at += record.total_size
         else:
             blank = record.ending is Ending.FILLER
-            found = _behind_blank(file, at) if blank else _next_in_file(file, at + 1)
+            found = _behind_blank(file, at) if blank else next_in_file(file, at + 1)
             if blank and found >= size:
                 return size
             quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
@@ -183,7 +183,7 @@ def _behind_blank(file: Segment, at: int) -> int:
     """
     if int.from_bytes(file.mapped()[at : at + 4], "big", signed=True) == file.size - at:
         return file.size
-    return _next_in_file(file, at + 8)
+    return next_in_file(file, at + 8)
 
 
 def says_position(view: memoryview, base: int, at: int) -> bool:
@@ -227,9 +227,9 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
     return stop
 
 
-def _next_in_file(file: Segment, at: int) -> int:
+def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
-    for start, stop in extents_of(file.path, at, file.size):
+    for start, stop in extents_of(file.where, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
         found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
         if found < stop:

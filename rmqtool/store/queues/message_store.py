@@ -57,9 +57,6 @@ def message_store(layout: StoreLayout) -> Database | None:
 def family_in_use(layout: StoreLayout, family: str) -> Database | None:
     """The database, where a broker keeps this family in it; else None.
 
-    Where no settings are known, an empty index is one if there are no index files, and queues are in RocksDB, too: a
-    killed broker loses what its databases had in memory.
-
     Raises:
         MissingRuntime, CorruptFile: as :func:`message_store`.
     """
@@ -67,10 +64,9 @@ def family_in_use(layout: StoreLayout, family: str) -> Database | None:
     if wanted is not None and not layout.conf.flag(SETTINGS[family], False):
         return None
     database = message_store(layout)
-    if database is None or wanted is not None or next(database.items(family), None) is not None:
-        return database
-    lost = family == INDEX and not layout.index_paths() and queue_database_place(layout) is not None
-    return database if lost else None
+    if database is None or (wanted is None and next(database.items(family), None) is None):
+        return None
+    return database
 
 
 def position(database: Database, family: str, key: bytes) -> int | None:
@@ -181,11 +177,16 @@ class RocksIndex:
 def rocks_index_of(layout: StoreLayout) -> RocksIndex | None:
     """The index of a store; None where a broker keeps it in files.
 
+    Where no settings are known, an empty one counts if there are no index files, and queues are in RocksDB, too: a
+    killed broker loses what its databases had in memory.
+
     Raises:
         MissingRuntime: no library to read it.
         CorruptFile: it cannot be read.
     """
     database = family_in_use(layout, INDEX)
+    if database is None and layout.conf.text(SETTINGS[INDEX]) is None and not layout.index_paths():
+        database = message_store(layout) if queue_database_place(layout) is not None else None
     return RocksIndex(database) if database is not None else None
 
 

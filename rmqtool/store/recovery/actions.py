@@ -10,7 +10,7 @@ from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from formats.message.read import End
 from rmqtool.store.changes.change import Change
-from rmqtool.store.config.sources import BAK, TMP, choose
+from rmqtool.store.config.sources import BAK, TMP, choose, is_in_order
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
@@ -127,6 +127,8 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
 def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:
     """Put whole generations of config files in the place of broken ones, as a broker's start reads them."""
     for name in KINDS:
+        if is_in_order(layout, name):
+            continue
         source = choose(layout, name)
         if source.kind in (BAK, TMP) and source.data is not None:
             change.put_content(layout.path("config", name), source.data)

@@ -110,7 +110,7 @@ class StoreInputs:
     @property
     def indexed(self) -> bool:
         """Whether the settings have messages put into the index."""
-        return self.layout.conf.flag("messageIndexEnable", True)
+        return self.layout.conf.writes_index_files
 
     @property
     def checks_crc(self) -> bool:

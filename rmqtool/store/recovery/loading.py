@@ -7,21 +7,16 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from formats.message.read import SCHEDULE_TOPIC
-from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
-from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
-from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.deleted import DeletedTopics
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.whole_log import can_go, fit_log
 
 Stage = Callable[[], str]
-_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-_SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case
 
 
 class StagedQueues:
@@ -29,51 +24,14 @@ class StagedQueues:
 
     Args:
         stage: gives a path for a new staging file, outside the store.
+
+    Attributes:
+        deleted: topics that get no queues.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage) -> None:
         self._inputs, self.stage = inputs, stage
-        self._deleted: dict[str, bool] = {}
-        self._named: set[str] | None = None
-        self._changed = 0  # ms, when topics.json was changed for the last time
-
-    def is_deleted(self, topic: str) -> bool:
-        """Whether a topic was deleted: topics.json is in order and does not name it, it has no queues, and all its
-        messages are older than topics.json. A topic with a newer message is one that a killed process had just made.
-
-        That of light queues and of the broker's own topics tells nothing: they need not be named there.
-        """
-        if topic not in self._deleted:
-            self._deleted[topic] = self._is_deleted(topic)
-        return self._deleted[topic]
-
-    def _is_deleted(self, topic: str) -> bool:
-        layout = self._inputs.layout
-        if topic == _DELAY_TOPIC or topic.lower().startswith(_SYSTEM_TOPIC) or topic.startswith(LMQ_PREFIX):
-            return False
-        if layout.queues_of(topic) or layout.queues_of(topic, BATCH_QUEUES):
-            return False
-        if self._named is None:
-            source = choose(layout, "topics.json")
-            value = source.value if source.kind == FILE and isinstance(source.value, dict) else {}
-            self._named = set(value.get("topicConfigTable") or ())
-            version = value.get("dataVersion")
-            changed = version.get("timestamp") if isinstance(version, dict) else None
-            self._changed = changed if isinstance(changed, int) else 0
-        return bool(self._named) and topic not in self._named and not self._is_newer(topic)
-
-    def _is_newer(self, topic: str) -> bool:
-        """Whether the log has a message of a topic that was stored after topics.json was changed for the last time."""
-        log, name = CommitLog(self._inputs.layout), topic.encode("utf-8", "surrogateescape")
-        start = None
-        for file in log.segments:
-            first = log.read(file.base, crc=False)
-            if first is not None and first.record.store_timestamp <= self._changed:
-                start = file.base
-        return any(
-            isinstance(item, Found) and item.record.topic == name and item.record.store_timestamp > self._changed
-            for item in log.walk(start, crc=False)
-        )
+        self.deleted = DeletedTopics(inputs.layout)
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder | None:
         """A queue that is dispatched to for the first time; None for a name that no directory can have, and for that of
@@ -82,7 +40,7 @@ class StagedQueues:
         # a broker takes a name with a comma for those of several directories (ensureDirOK), and so has none
         if not is_path_name(topic) or "," in topic:
             return None
-        if self._inputs.whole and self.is_deleted(topic):
+        if self._inputs.whole and topic in self.deleted:
             return None
         layout = self._inputs.layout
         if topic in self._inputs.rules.batch_topics:

@@ -69,7 +69,7 @@ class RecoveryReport:
     """The whole report. ``applied`` tells whether the actions were carried out."""
 
     store: str
-    engine: str  # whose rules, 4.9 or 5.3
+    engine: str  # whose rules, such as 5.3
     engineReason: str
     loadOk: bool
     refusals: list[str] = field(default_factory=list)  # why the broker would not load this store

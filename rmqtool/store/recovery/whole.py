@@ -228,7 +228,7 @@ class _Making:
                     self._dispatcher.queues[key] = queue
                     self._queues[key] = self._open_queue(key, queue)
             self._queues.setdefault(key, None)
-        if self._queues[key] is None and self._staged.is_deleted(topic):
+        if self._queues[key] is None and topic in self._staged.deleted:
             self._deleted[topic] += messages
         return self._queues[key]
 

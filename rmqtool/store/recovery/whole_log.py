@@ -13,7 +13,7 @@ from formats.message.build import BLANK_SIZE, build_blank
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.reading import check_records
-from rmqtool.store.log.commit_log import CommitLog, Found, next_record, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Found, next_in_file, walk_file
 
 Stage = Callable[[], str]
 
@@ -135,7 +135,7 @@ def _end_of_records(file: Segment) -> int:
 def _holds_message(file: Segment, start: int) -> bool:
     """Whether a record that says its own position lies behind a byte: then the length of all files is in question."""
     try:
-        return next_record(file.view(), file.base, start, file.size) < file.size
+        return next_in_file(file, start) < file.size
     finally:
         file.release()
 

@@ -4,6 +4,8 @@ After a clean stop 4.9 takes the last three files, 5.3 the newest file that begi
 After a crash both go by store times and the checkpoint.
 """
 
+from collections.abc import Callable, Sequence
+
 from formats.checkpoint import Checkpoint
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, parse_raw
@@ -67,6 +69,38 @@ def first_checked_v5_5(
     Args:
         known: end of the last message that any queue knows.
     """
+
+    def has(record: Record) -> bool:
+        if aborted and point.logics_physical_offset <= 0:
+            return record.store_timestamp <= point.logics_msg_timestamp
+        return record.physical_offset <= (point.logics_physical_offset if aborted else known)
+
+    return _newest_that_fits(files, conf, point, has, aborted=aborted)
+
+
+def first_checked_rocks_v5_5(
+    files: list[Segment], conf: BrokerConf, point: Checkpoint, ends: Sequence[int], *, aborted: bool
+) -> tuple[int, str]:
+    """(number of the file, why that one), by the rules of 5.5 for queues in RocksDB.
+
+    Args:
+        ends: up to where each database has the log: that of the queues, and where they are on those of the index and of
+            half messages.
+    """
+    lowest = min((end for end in ends if end > 0), default=0)
+    return _newest_that_fits(
+        files, conf, point, lambda record: record.physical_offset <= min(lowest, *ends), aborted=aborted
+    )
+
+
+def _newest_that_fits(
+    files: list[Segment], conf: BrokerConf, point: Checkpoint, has: Callable[[Record], bool], *, aborted: bool
+) -> tuple[int, str]:
+    """(number of the newest file whose first record is whole and known to queues and index, why that one).
+
+    Args:
+        has: whether the queues have that record.
+    """
     most = conf.number("commitLogRecoverMaxNum", 0)
     most = most if most > 0 else 10
     safe = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
@@ -79,11 +113,7 @@ def first_checked_v5_5(
             file.release()
         if not isinstance(record, Record) or not record.store_timestamp or has_bad_batch_numbers(record):
             return False
-        if safe and record.store_timestamp > point.index_msg_timestamp:
-            return False
-        if aborted and point.logics_physical_offset <= 0:
-            return record.store_timestamp <= point.logics_msg_timestamp
-        return record.physical_offset <= (point.logics_physical_offset if aborted else known)
+        return not (safe and record.store_timestamp > point.index_msg_timestamp) and has(record)
 
     stop = "unclean stop" if aborted else "clean stop"
     number = len(files) - 1

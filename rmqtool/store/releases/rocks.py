@@ -1,12 +1,18 @@
-"""What a broker of 5.3 does differently in recovery where its queues are in RocksDB (storeType=defaultRocksDB).
+"""What a broker does differently in recovery where its queues are in RocksDB (storeType=defaultRocksDB).
 
-Source: store.CommitLog.recoverAbnormally, isMappedFileMatchedRecover; store.queue.RocksDBConsumeQueueStore of 5.3.3.
+Source: store.CommitLog.recoverAbnormally, isMappedFileMatchedRecover; store.queue.RocksDBConsumeQueueStore of 5.3.3;
+releases-5.4-5.5 3 for 5.5.0.
 """
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from formats.checkpoint import Checkpoint
+from rmqtool.rules.releases import V5_5, Release
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import dledger_reason
-from rmqtool.store.releases.first_file import first_checked_rocks
+from rmqtool.store.releases.first_file import first_checked_rocks, first_checked_rocks_v5_5
 from rmqtool.store.releases.rules import ReleaseRulesV5
 
 
@@ -25,3 +31,24 @@ class RocksRules(ReleaseRulesV5):
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_rocks(files, known, aborted=aborted)
+
+
+class RocksRulesV5_5(RocksRules):
+    """Those of 5.5.0 with RocksDB.
+
+    Args:
+        ends: up to where the databases of index and half messages have the log, of those that are on.
+    """
+
+    release: ClassVar[Release] = V5_5
+
+    def __init__(self, layout: StoreLayout, *, ends: Sequence[int]) -> None:
+        super().__init__(layout, exactly=True)
+        self._ends = ends
+
+    def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        return first_checked_rocks_v5_5(files, self.conf, point, [known, *self._ends], aborted=aborted)
+
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
+        lowest = min((end for end in (known, *self._ends) if end > 0), default=0)
+        return super().dispatched_from(lowest, lowest, aborted=aborted)

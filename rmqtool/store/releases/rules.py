@@ -21,7 +21,9 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
+from rmqtool.store.disk.remote import is_partial
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
+from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, release_of, version_of, why_unsupported
@@ -132,7 +134,7 @@ class ReleaseRules:
     def _before(self, file: Segment, mark: bytes) -> int:
         """Byte of the first record that the broker takes for damage; looked for only where a file holds their mark."""
         view = file.view()
-        if not _holds(view, mark):
+        if not _holds(file, mark):
             return file.size
         at = 0
         while isinstance(record := read(view, at, file.size, crc=False), Record):
@@ -378,13 +380,20 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
 _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
 
 
-def _holds(view: memoryview, mark: bytes) -> bool:
+def _holds(file: Segment, mark: bytes) -> bool:
+    view = file.view()
     if is_bulk(view, 0, len(view)):
         from rmqtool.store.log.scan import holds
 
         return holds(view, mark)
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    return mapped.find(mark) >= 0
+    if is_partial(view):
+        return mapped.find(mark) >= 0
+    beyond = len(mark)  # a mark may begin before a hole or end behind one
+    return any(
+        mapped.find(mark, max(start - beyond, 0), stop + beyond) >= 0
+        for start, stop in extents_of(file.where, 0, file.size)
+    )
 
 
 class ChosenRules(NamedTuple):

@@ -30,7 +30,7 @@ from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -105,6 +105,7 @@ class Rebuild:
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
+        self._left_out: set[str] = set()  # topics that were deleted
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -197,7 +198,7 @@ class Rebuild:
             used = has_bytes(file.path, end.at, file.size)
             if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
                 return end
-            at = next_record(view, file.base, end.at + 1, file.size)
+            at = next_in_file(file, end.at + 1)
             if at >= file.size:
                 return end
             self._met.passed_bytes += at - end.at
@@ -224,6 +225,9 @@ class Rebuild:
         return int(ends[-1])
 
     def _open_queue(self, topic: str, queue_id: int) -> QueueBuilder | None:
+        if topic in self._staged.deleted:
+            self._left_out.add(topic)
+            return None
         queue = self._staged.open(topic, queue_id)
         if queue is not None:
             queue.files = []  # what is on disk is not looked at
@@ -249,6 +253,11 @@ class Rebuild:
                 )
 
     def _say_what_was_met(self) -> None:
+        for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
+            self.warnings.append(
+                f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
+                "topic (mqadmin updateTopic), stop the broker and rebuild"
+            )
         if self._met.wrong_bodies:
             self.warnings.append(
                 f"{counted(self._met.wrong_bodies, 'message has', 'messages have')} a body that does not match "

@@ -131,7 +131,8 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             ("clean",),
             _refuse(
-                "a replica whose log begins behind its first epochs may throw it away when it follows its master",
+                "a replica whose log begins behind the place up to which its epochs agree with its master's throws the "
+                "log away when it follows, and puts what comes then at wrong offsets",
                 "Start its broker, which removes expired files and their epochs itself (fileReservedTime, deleteWhen)",
             ),
         ),

@@ -69,6 +69,7 @@ HALF_TOPICS = {topic.encode() for topic in HALVES}
 _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
+    "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable", "timerRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
@@ -380,6 +381,9 @@ class Salvage:
         if found or queue_database_place(self.layout) is not None:
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
+        if not self.layout.conf.writes_index_files and self.layout.conf.flag("messageIndexEnable", True):
+            self.warnings.append("the new store has its index in files: start a broker on it without "
+                                 "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip
         return found
 
     def _readable(self, name: str) -> bytes | None:

@@ -62,6 +62,7 @@ class Situation:
         refused: a broker would not load the store.
         stuck: recovery would not either, before a person has put files right.
         unfit: a broker with the configuration that was given does not start on the store.
+        misnamed: files of the log have other names than their records say.
         queues_damaged: more is wrong with queues than their tails; a start may cut them there.
     """
 
@@ -75,6 +76,7 @@ class Situation:
     refused: bool = False
     stuck: bool = False
     unfit: bool = False
+    misnamed: bool = False
     queues_damaged: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -53,6 +53,16 @@ ALL = (
         replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
     ),
     kind(
+        "topic-deleted",
+        INFO,
+        "messages of a topic that was deleted",
+        "The log has messages of this topic. It has no queues, and topics.json, which was changed after them, does not "
+        "name it.",
+        "The topic was deleted (mqadmin deleteTopic). Its messages stay in the log until its files expire.",
+        "Consumers cannot get them. They go with the log files that they are in.",
+        NOTHING,
+    ),
+    kind(
         "queue-unread",
         INFO,
         "a queue that consumers do not read",

@@ -22,7 +22,8 @@ ALL = (
         WARNING,
         "there is no index, although messages have keys",
         "The directory index holds no file.",
-        "The files were deleted, or the broker has messageIndexEnable=false (then give --broker-conf).",
+        "The files were deleted, or the broker has messageIndexEnable=false or indexFileWriteEnable=false (then give "
+        "--broker-conf).",
         "Lookups by key or unique id find nothing. A start after a clean stop does not build the index again.",
         REBUILD_INDEX,
     ),

@@ -60,6 +60,7 @@ class QueuesSeen:
 
     Attributes:
         ends: offset after each queue's last message, by its files or by the log.
+        deleted: topics that were deleted.
         begins: offset of each queue's first entry that is still in the log.
         first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
         first_delayed: delay level to the physical offset of that entry's message.
@@ -67,6 +68,7 @@ class QueuesSeen:
 
     ends: dict[QueueKey, int] = field(default_factory=dict)
     begins: dict[QueueKey, int] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     first_due: dict[int, int] = field(default_factory=dict)
     first_delayed: dict[int, int] = field(default_factory=dict)
 

@@ -83,7 +83,7 @@ class IndexCheck:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.enabled = ctx.layout.conf.flag("messageIndexEnable", True)
+        self.enabled = ctx.layout.conf.writes_index_files
         self.files: list[_File] = []
         self._all_read = True
         self._next = 0  # physical offset up to which the log was compared

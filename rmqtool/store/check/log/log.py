@@ -16,7 +16,7 @@ from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
-from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.log.commit_log import next_in_file, next_record
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -122,7 +122,7 @@ class LogCheck:
                 if size == left:
                     break
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
-                found = next_record(view, file.base, at + 8, file.size)
+                found = next_in_file(file, at + 8)
                 if found >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
@@ -138,7 +138,7 @@ class LogCheck:
                 self._crc(file, number, at, again, end)
                 at += again.total_size
                 continue
-            found = next_record(view, file.base, at + 1, file.size)
+            found = next_in_file(file, at + 1)
             if found >= file.size:
                 self._tail(file, number, end, last=last)
                 break

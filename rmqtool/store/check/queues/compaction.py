@@ -95,13 +95,19 @@ class _Check:
         self._behind()
         if self.compacted and not self.ctx.log_seen.absent:
             self._against_the_log()
-        if self.compacted and self.position >= max(queue.max_offset, 1):
+        if self.compacted and self.position >= max(queue.max_offset, 1) and not self._is_past():
             self._tell(
                 "compaction-checkpoint-ahead",
                 f"{self.ctx.layout.root}/{FOLDER}/{POSITIONS}",
                 expected=f"less than {queue.max_offset}",
                 actual=self.position,
             )
+
+    def _is_past(self) -> bool:
+        """Whether the log lost messages that are nowhere else: the next ones lie behind the position all the same."""
+        queue = self.queue
+        end = self.ctx.queues_seen.ends.get((queue.topic, queue.queue_id), 0)
+        return self.position < end and not any(True for _one in self._wanted())
 
     def _files(self) -> None:
         queue = self.queue

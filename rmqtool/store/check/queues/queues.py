@@ -7,12 +7,14 @@ message that is in order, and entries that no message asked for are looked at in
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
@@ -36,8 +38,11 @@ from rmqtool.store.check.queues.tags import TagCheck
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
+from rmqtool.store.recovery.deleted import DeletedTopics
+from rmqtool.words import counted
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_ALWAYS = 2**63 - 1  # ms
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -74,7 +79,18 @@ class QueueCheck:
     @property
     def damaged(self) -> bool:
         """Whether a queue has more wrong with it than its tail, once the log was read: a start may make that worse."""
-        return any(queue.damaged for queue in self.queues.values())
+        return any(queue.damaged for queue in self.queues.values() if queue.topic not in self._deleted)
+
+    @cached_property
+    def _deleted(self) -> dict[str, list[QueueState]]:
+        """Topics that were deleted, with the queues that their messages name; once the log was read."""
+        topics, found = DeletedTopics(self.ctx.layout), defaultdict[str, list[QueueState]](list)
+        for queue in self.queues.values():
+            if not queue.files and queue.next_ordinal is not None and topics.is_gone(queue.topic):
+                found[queue.topic].append(queue)
+        return {
+            topic: queues for topic, queues in found.items() if all(queue.newest <= topics.changed for queue in queues)
+        }
 
     @property
     def known(self) -> int:
@@ -106,6 +122,8 @@ class QueueCheck:
             queue = self._queue(name, number, len(rows))
             if queue is None:
                 continue
+            if not queue.files:
+                queue.newest = max(queue.newest, int(batch.store_timestamp[rows].max()))
             check_ordinals(self.ctx, queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
             columns = (batch.queue_offset, batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, position[rows], *(column[rows] for column in columns))
@@ -124,6 +142,7 @@ class QueueCheck:
                 continue
             rows, ordinals = np.array(pairs, np.int64).T
             queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
+            queue.newest = _ALWAYS  # further queues need not be named in topics.json
             columns = (batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
 
@@ -220,13 +239,29 @@ class QueueCheck:
         yield from self.batches.finish()
         if ctx.log_seen.absent:
             return
+        for topic, queues in sorted(self._deleted.items()):
+            self._tell_deleted(topic, queues)
+            ctx.queues_seen.deleted.add(topic)
         for key in sorted(self.queues):
             queue = self.queues[key]
+            if queue.topic in self._deleted:
+                continue
             self._tags.finish(queue)
             yield from finish_queue(ctx, queue)
         for topic, messages in sorted(self._unnamed.items()):
             consequence = f"{messages} messages of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
+
+    def _tell_deleted(self, topic: str, queues: list[QueueState]) -> None:
+        lost = [(run.soon, run.messages) for queue in queues for run in queue.runs]
+        lost += [(soon, count) for queue in queues for (_reason, soon), count in queue.overflow.items()]
+        about = {"consequence": CODES["topic-deleted"].broker}
+        if again := sum(messages for soon, messages in lost if soon):
+            about["consequence"] = (
+                f"The next start of a broker puts {counted(again, 'message')} of it into queues again, which clients "
+                "find no route to; rmqtool recover leaves them out"
+            )
+        self.ctx.found.add("topic-deleted", "commitlog", topic=topic, count=sum(count for _, count in lost), **about)
 
 
 def _why(kind: Masks) -> Column:

@@ -140,6 +140,7 @@ class QueueState:
         next_ordinal: after the last message of it in the log; None before the first one.
         epoch: of the log when that message was met.
         runs: messages without an entry.
+        newest: store time of the newest message, ms, of a queue without files.
         overflow: how many more, by reason and whether they come soon.
     """
 
@@ -149,6 +150,7 @@ class QueueState:
         self.firsts: Column = np.empty(0, np.int64)
         self.next_ordinal: int | None = None
         self.epoch = 0
+        self.newest = 0
         self.runs: list[Run] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
 

@@ -211,6 +211,9 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
         cut = counted(situation.cuts, "intact message")
         broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."
         return broker, f"{cut}, unless {'it is' if situation.cuts == 1 else 'they are'} copied first.", False
+    if situation.misnamed:
+        broker = "A broker gives consumers other messages than theirs: files of the log have other files' names."
+        return broker, "Nothing, as long as it does not start.", False
     if named := sorted(STOPS_BROKERS & set(errors)):
         return f"A broker does not start on this store ({', '.join(named)}).", "Nothing, as long as it does not.", False
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""

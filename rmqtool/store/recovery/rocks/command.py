@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rmqtool.rules.releases import Release
 from rmqtool.store.changes.writing import planning
 from rmqtool.store.config.fit import unfit
 from rmqtool.store.layout.paths import StoreLayout
@@ -11,8 +12,11 @@ from rmqtool.store.recovery.rocks.plan import run_rocks_recovery
 from rmqtool.store.recovery.rocks.words import report
 
 
-def plan_rocks(layout: StoreLayout) -> RecoveryReport:
-    """What a 5.3 broker would do with the store at its next start; it is only read.
+def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryReport:
+    """What a broker would do with the store at its next start; it is only read.
+
+    Args:
+        release: of the broker; by default the one that the store shows.
 
     Raises:
         MissingRuntime: no library to read its database.
@@ -20,6 +24,6 @@ def plan_rocks(layout: StoreLayout) -> RecoveryReport:
         UnreadableStore: a file of the log cannot be read.
     """
     with planning(layout.root) as change:
-        found = report(run_rocks_recovery(StoreInputs.of(layout), change.staging))
+        found = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
     said = unfit(layout)
     return replace(found, warnings=[*said, *found.warnings], unfit=said)

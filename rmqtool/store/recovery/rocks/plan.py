@@ -7,14 +7,17 @@ own queue offset; a log that ends before that has the ends of queues set back.
 
 from dataclasses import replace
 
+from formats.variants.message_store import END, HALVES, INDEX
 from formats.variants.rocksdb import starts_database
 from rmqtool.errors import CorruptFile
+from rmqtool.rules.releases import V5_5
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database, NoDatabase
 from rmqtool.store.layout.version import QUEUES, queue_database_place
+from rmqtool.store.queues.message_store import family_in_use, position
 from rmqtool.store.queues.rocks import queue_database, queue_names
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -24,7 +27,7 @@ from rmqtool.store.recovery.report import StoreState
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.rocks.words import warnings_of
 from rmqtool.store.recovery.verdict import LogVerdict, judge_log
-from rmqtool.store.releases.rocks import RocksRules
+from rmqtool.store.releases.rocks import RocksRules, RocksRulesV5_5
 
 
 def _database(layout: StoreLayout) -> Database:
@@ -49,7 +52,21 @@ def _by_rocks_rules(inputs: StoreInputs, database: Database) -> StoreInputs:
     light = inputs.layout.conf.flag("enableLmq", False)
     if inputs.layout.conf.text("enableLmq") is None:
         light = any(is_light(topic) for topic, _queue_id in queue_names(database))
-    return replace(inputs, rules=RocksRules(inputs.layout, exactly=True), light_queues=light)
+    return replace(inputs, rules=_rules(inputs), light_queues=light)
+
+
+def _rules(inputs: StoreInputs) -> RocksRules:
+    """Those of the release by which the store is read.
+
+    Raises:
+        CorruptFile: a database of 5.5 cannot be read.
+    """
+    layout = inputs.layout
+    if inputs.rules.release.version < V5_5.version:
+        return RocksRules(layout, exactly=True)
+    used = ((family, family_in_use(layout, family)) for family in (INDEX, HALVES))
+    ends = [position(database, family, END) or 0 for family, database in used if database is not None]
+    return RocksRulesV5_5(layout, ends=ends)
 
 
 def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:

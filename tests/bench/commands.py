@@ -1,0 +1,90 @@
+"""How long the commands most used take on a small store: whole processes, the best of ten, against a limit of 0.3 s.
+
+Run as ``python -m tests.bench.commands [NAME ...]``. Beside the time stands the processor's, user and system together,
+which tells the same on a machine that others keep busy. Commands that write get a new copy of the store each time.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests import goldens
+
+LIMIT = 0.3  # s
+RUNS = 10
+COMMANDS = {
+    "help": "--help", "info": "info S", "check": "check S", "explain": "explain cq-missing", "trace": "trace S KEYED",
+    "topic list": "topic list S", "topic show": "topic show S Orders", "topic unused": "topic unused S",
+    "query-key": "query-key S Orders order-1", "query-id": "query-id S KEYED",
+    "query-offset": "query-offset S Orders 0 0", "query-time": "query-time S Orders 0 2026-11-20",
+    "commitlog dump": "commitlog dump S --limit 20", "consumequeue dump": "consumequeue dump S --limit 20",
+    "index dump": "index dump S --limit 20", "checkpoint": "checkpoint S", "offsets": "offsets S",
+    "config": "config S topics.json", "recover --dry-run": "recover S --dry-run", "recover": "recover S --yes",
+    "salvage": "salvage S NEW", "rebuild": "rebuild S index --yes", "clean": "clean S --dry-run",
+    "init": "init NEW", "append": "append S LINES", "group list": "group list S", "group lag": "group lag S",
+    "group reset": "group reset S lab-consumer --to-earliest --dry-run", "delay list": "delay list S",
+    "dlq list": "dlq list S", "retry list": "retry list S", "report traffic": "report traffic S",
+}  # fmt: skip
+WRITE = {"recover", "rebuild", "append"}
+
+
+def run(words: list[str]) -> tuple[float, float]:
+    """Seconds of a process: those of the clock, and those of the processor."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{' '.join(words)}: {done.stderr.decode()}")
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
+    """The best of all runs, of each kind of time."""
+    rmqtool = str(Path(sys.executable).with_name("rmqtool"))
+    lines = folder / "lines.ndjson"
+    lines.write_text('{"topic": "Orders", "body": "x"}\n')
+    unique = "KEYED" in command and _some_id(rmqtool, store)
+    given = {"LINES": str(lines), "NEW": str(folder / "new"), "KEYED": unique or "", "S": str(store)}
+    found = []
+    for _ in range(RUNS + 1):
+        if command.split()[0] in WRITE and "--dry-run" not in command:
+            given["S"] = str(folder / "copy")
+            shutil.rmtree(folder / "copy", ignore_errors=True)
+            shutil.rmtree(folder / "copy.rmqtool", ignore_errors=True)
+            subprocess.run(["cp", "-r", "--sparse=always", store, folder / "copy"], check=True)
+        shutil.rmtree(folder / "new", ignore_errors=True)
+        found.append(run([rmqtool, *(given.get(word, word) for word in command.split())]))
+    return min(wall for wall, _ in found[1:]), min(processor for _, processor in found[1:])
+
+
+def _some_id(rmqtool: str, store: Path) -> str:
+    words = [rmqtool, "commitlog", "dump", str(store), "--topic", "Orders", "--limit", "1", "-o", "csv"]
+    words += ["--columns", "msgId"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def main() -> None:
+    """Print the times; exit code 1 where one is above the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these commands")
+    names = parser.parse_args().names or list(COMMANDS)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    slow = 0
+    with tempfile.TemporaryDirectory() as folder:
+        store = goldens.unpack("broker", Path(folder))
+        for name in names:
+            wall, processor = measure(COMMANDS[name], store, Path(folder))
+            slow += min(wall, processor) > LIMIT
+            mark = "  above the limit" if min(wall, processor) > LIMIT else ""
+            print(f"{name:18} {wall:6.3f} s  {processor:6.3f} s of the processor{mark}", flush=True)
+    sys.exit(1 if slow else 0)
+
+
+if __name__ == "__main__":
+    main()

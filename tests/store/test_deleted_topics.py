@@ -1,0 +1,91 @@
+"""A topic that was deleted as a broker deletes it: check says so, and nothing that it advises brings it back."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+TOPIC = "Orders"
+
+
+def delete(store: Path, *, later: int = 1000, folder: bool = True) -> None:
+    """As DELETE_TOPIC_IN_BROKER: 4.9 leaves the topic's directory without queues.
+
+    Args:
+        later: ms between the newest message and the deletion.
+    """
+    rows = rmqtool("commitlog", "dump", store, "-o", "ndjson", "--body", "none").out.splitlines()
+    newest = max(json.loads(row)["storeTimestamp"] for row in rows if json.loads(row)["topic"] == TOPIC)
+    path = store / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    del table["topicConfigTable"][TOPIC]
+    version = table["dataVersion"]
+    version["counter"], version["timestamp"] = version["counter"] + 1, newest + later
+    path.write_text(json.dumps(table))
+    shutil.rmtree(store / "consumequeue" / TOPIC)
+    if folder:
+        (store / "consumequeue" / TOPIC).mkdir()
+
+
+def findings(store: Path, *, code: int = 0) -> list[dict[str, object]]:
+    done = rmqtool("check", store, "-o", "ndjson")
+    assert done.code == code, done.out
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+@pytest.mark.parametrize("case", ["broker", "broker-5.3.3", "broker-5.5.0"])
+def test_a_deleted_topic_is_named_as_deleted(case: str, folder: bool, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    before = findings(store)
+    messages = rmqtool("commitlog", "dump", store, "--topic", TOPIC, "-o", "ndjson").out.count("\n")
+    delete(store, folder=folder)
+    told = [one for one in findings(store) if one not in before]
+    assert [(one["code"], one["severity"], one["topic"], one["count"]) for one in told] == [
+        ("topic-deleted", "info", TOPIC, messages)
+    ]
+    assert "rebuild" not in str(told)
+    report = rmqtool("check", store)
+    assert "topic-deleted" in report.out
+    assert "rebuild" not in report.out
+
+
+def test_other_damage_does_not_bring_it_back(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    delete(store)
+    shutil.rmtree(store / "consumequeue" / "Sequenced" / "0")
+    codes = {one["code"]: one for one in findings(store, code=1)}
+    assert codes["cq-missing"]["topic"] == "Sequenced"
+    done = rmqtool("rebuild", store, "consumequeue", "--yes")
+    assert done.code == 0, done.err
+    assert f"topic {TOPIC} was deleted" in done.err
+    assert not any((store / "consumequeue" / TOPIC).rglob("0*"))
+    assert "cq-missing" not in {one["code"] for one in findings(store)}
+
+
+def test_a_topic_with_newer_messages_was_not_deleted(golden_copy: Unpacked) -> None:
+    """topics.json is older than they are: it was put back, or a killed broker had just made the topic."""
+    store = golden_copy("broker")
+    delete(store, later=-1)
+    told = {one["code"] for one in findings(store, code=1)}
+    assert {"cq-missing", "topic-unknown"} <= told
+    assert "topic-deleted" not in told
+
+
+def test_a_lost_queue_of_a_known_topic_was_not_deleted(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    shutil.rmtree(store / "consumequeue" / TOPIC)
+    assert "topic-deleted" not in {one["code"] for one in findings(store, code=1)}
+
+
+def test_what_a_crash_brings_back_is_told(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    delete(store)
+    (store / "abort").touch()
+    (store / "checkpoint").unlink()
+    (told,) = [one for one in findings(store, code=1) if one["code"] == "topic-deleted"]
+    assert "into queues again" in str(told["consequence"])
