@@ -171,7 +171,7 @@ _ASKED = """
 import asyncio, sys
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.table import REQUESTS
@@ -182,7 +182,7 @@ async def ask(release, fields):
     options = ServeOptions(create=True, release=release, listen=here, namesrv_listen=here)
     async with Served(f"{sys.argv[1]}/{release}", options) as served:
         host, _, port = served.broker_address.rpartition(":")
-        async with connected(host, int(port)) as client:
+        async with open_connection(host, int(port)) as client:
             answer = await client.call(Command(C.COUNT_TOPICS, fields=fields))
             print(int(answer.code), answer.remark)
 
@@ -214,6 +214,6 @@ def test_a_request_is_added_in_the_two_files_that_the_manual_says(tmp_path: Path
     )  # fmt: skip
     assert run.stdout.splitlines() == [
         "0 0",
-        "1 Group without consumerGroup at byte 0",
+        "1 ConsumerGroup without consumerGroup at byte 0",
         "3  request type 4711 not supported",
     ], run.stderr

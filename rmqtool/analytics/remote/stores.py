@@ -236,7 +236,7 @@ def local_of(path: str) -> str:
     return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
-def open_store(store: str) -> str:
+def opened(store: str) -> str:
     """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
 
     Raises:
