@@ -16,7 +16,8 @@ ALL = (
         "the database for index, timers and half messages cannot be read",
         "RocksDB cannot read rocksdbstore or a part of it: a file is missing, or its checksum is wrong.",
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
-        "The broker does not start.",
+        "A broker starts all the same. With indexRocksDBEnable, timerRocksDBEnable or transRocksDBEnable it does not "
+        "find what it keeps there: messages by their keys, timer messages that wait, transactions that are open.",
         _NEW,
     ),
     kind(

@@ -25,10 +25,11 @@ from formats.variants.message_store import (
 )
 from formats.variants.message_store import HALVES as HALF_FAMILY
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.check.codes.code import WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.queues.message_store import message_store
+from rmqtool.store.queues.message_store import SETTINGS, message_store
 
 _POSITIONS = (DELIVERED, END, LAST_STORED, SCANNED)
 _HALF_TOPICS = {topic.encode() for topic in HALVES}
@@ -46,7 +47,9 @@ def check_message_store(ctx: Context) -> None:
     except MissingRuntime as err:
         ctx.found.add("not-checked", PLACE, actual=f"index, timers and half messages in a RocksDB database: {err}")
     except CorruptFile as err:
-        ctx.found.add("store-database", PLACE, actual=err.reason)
+        conf = ctx.layout.conf
+        unused = bool(conf.values) and not any(conf.flag(name, False) for name in SETTINGS.values())
+        ctx.found.add("store-database", PLACE, actual=err.reason, **({"severity": WARNING} if unused else {}))
     except UnreadableStore as err:
         ctx.found.add("file-unreadable", PLACE, actual=str(err))
 
