@@ -107,7 +107,7 @@ class _Check:
         """Whether the log lost messages that are nowhere else: the next ones lie behind the position all the same."""
         queue = self.queue
         end = self.ctx.queues_seen.ends.get((queue.topic, queue.queue_id), 0)
-        return self.position < end and not any(True for _one in self._wanted())
+        return self.position < end and not any(True for _one in self._find_wanted())
 
     def _files(self) -> None:
         queue = self.queue
