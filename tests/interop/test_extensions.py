@@ -10,7 +10,7 @@ from formats.message.properties import TAGS, parse
 from formats.message.read import Record, read
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
-from rmqtool.remoting.client import connected
+from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -65,7 +65,7 @@ async def pulled(client: Connection, topic: str, queue_id: int, tag: str) -> lis
 
 async def all_pulled(address: str, places: Collection[Place]) -> dict[Place, list[int]]:
     host, _, port = address.rpartition(":")
-    async with connected(host, int(port), timeout=10) as client:
+    async with open_connection(host, int(port), timeout=10) as client:
         return {place: await pulled(client, *place) for place in places}
 
 
