@@ -121,10 +121,10 @@ def test_the_killed_broker_kept_its_tables(golden: Unpacked) -> None:
 
 def test_queues_that_were_not_written_before_a_crash(golden: Unpacked) -> None:
     result = rmqtool("group", "lag", golden(CASE + "-crash"), "-o", "ndjson")
-    assert {json.loads(line)["state"] for line in result.out.splitlines()} == {"ok", "ahead"}
+    assert {json.loads(line)["state"] for line in result.out.splitlines()} == {"ok", "behind"}
     assert result.err == (
-        "warning: consumequeue: the database has the log up to physical offset 0 only: a broker builds the rest at its "
-        "next start, and until then queues seem shorter than they are\n"
+        "warning: consumequeue: the database has the log up to physical offset 0 only: the rest is taken from the log "
+        "here, as a broker does it at its next start\n"
     )
 
 
