@@ -1,7 +1,7 @@
 """The ``group`` commands behind their options."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
@@ -31,7 +31,7 @@ OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
 
 
-def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> list[QueueOffset]:
+def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> Iterable[QueueOffset]:
     return ClientFile(broadcast, broker).entries if broadcast is not None else group_offsets(layout, warn)
 
 
@@ -49,7 +49,7 @@ def lags(
 ) -> tuple[list[GroupLag], int]:
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
-    chosen = [e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic)]
+    chosen = (e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic))
     found = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
     rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
     return rows, sum(row.state in PROBLEMS for row in rows)
@@ -118,7 +118,7 @@ def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
     return [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
 
 
-def _snapshot(path: str, warn: Warn) -> list[QueueOffset]:
+def _snapshot(path: str, warn: Warn) -> Iterable[QueueOffset]:
     """Offsets of a store, of a ``consumerOffset.json``, or of a CSV file."""
     if os.path.isdir(path):
         return group_offsets(StoreLayout(path), warn)

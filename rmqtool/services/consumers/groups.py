@@ -136,37 +136,36 @@ class ConsumerGroups:
         self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None, *, pop: bool = True
     ) -> None:
         self.log, self._warn = log, warn
-        entries = group_offsets(log.layout, warn) if offsets is None else offsets
-        self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
+        # group to topic to queue to offset: with millions of them, a key for each would take most of the memory
+        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
+        for entry in group_offsets(log.layout, warn) if offsets is None else offsets:
+            queues = self._offsets.setdefault(entry.group, {}).setdefault(entry.topic, {})
+            queues[entry.queue_id] = entry.offset
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._tier = Tier.of(log.layout)
+        self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
-        for group, topic, queue_ids in self._subscriptions():
+        for group in sorted(self._offsets):
+            yield from self._lag_of(group)
+
+    def _lag_of(self, group: str) -> Iterator[GroupLag]:
+        for topic, offsets in sorted(self._offsets.get(group, {}).items()):
             config = self.topics.topics.get(topic) if self.topics is not None else None
             reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
             # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
-            for queue_id in sorted({*queue_ids, *(n for n in on_disk if n in reads)}):
-                offset = self.offsets.get((topic, group, queue_id))
+            for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
                 state = self._state_of_topic(topic, queue_id)
-                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offset, state)
+                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offsets.get(queue_id), state)
 
     def _pairs(self) -> set[tuple[str, str]]:
-        return {(topic, group) for topic, group, _queue_id in self.offsets}
-
-    def _subscriptions(self) -> Iterator[tuple[str, str, list[int]]]:
-        """(group, topic, queues with an offset)."""
-        found: dict[tuple[str, str], list[int]] = {}
-        for topic, group, queue_id in self.offsets:
-            found.setdefault((group, topic), []).append(queue_id)
-        for group, topic in sorted(found):
-            yield group, topic, found[group, topic]
+        return {(topic, group) for group, topics in self._offsets.items() for topic in topics}
 
     def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
         if self.topics is None:
@@ -207,9 +206,12 @@ class ConsumerGroups:
         )
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, where there is one."""
-        low = queue.min_offset(self.log.min_offset)
-        return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
+        """The lowest offset that consumers get: the tier's, where there is one; looked for once for each queue."""
+        key = queue.topic, queue.queue_id
+        if key not in self._begins:
+            low = queue.min_offset(self.log.min_offset)
+            self._begins[key] = low if self._tier is None else self._tier.begin(*key, low)
+        return self._begins[key]
 
     def _tier_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of a message that the tier has; 0 without it."""
@@ -220,10 +222,8 @@ class ConsumerGroups:
         """Every group that has a configuration or an offset, sorted."""
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
-        lags: dict[str, list[GroupLag]] = {name: [] for name in configured}
-        for lag in self.lag():
-            lags.setdefault(lag.group, []).append(lag)
-        for group, rows in sorted(lags.items()):
+        for group in sorted({*configured, *self._offsets}):
+            rows = list(self._lag_of(group))
             config = configured.get(group)
             retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
             retries = {topic for topic in retries if names.of(topic).group == group}

@@ -1,6 +1,6 @@
 """Config files for those who look: as a broker would take them at its start, with a word on what is wrong with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from formats.config.file import ConfigFile
 from formats.config.files import ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
@@ -55,18 +55,22 @@ def groups_of(layout: StoreLayout, warn: Warn) -> SubscriptionGroups | None:
     return found if isinstance(found, SubscriptionGroups) else None
 
 
-def group_offsets(layout: StoreLayout, warn: Warn) -> list[QueueOffset]:
-    """Every offset that the broker keeps for its groups.
+def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[QueueOffset]:
+    """Every offset that the broker keeps for its groups; the files are read before the first one.
 
     Raises:
         CorruptFile: an offsets file is broken, and has no good ``.bak``.
     """
     tables = [load_config(layout, name, warn) for name in FILES]
-    return [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
+    return (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())
 
 
 def known_offsets(layout: StoreLayout, warn: Warn) -> dict[tuple[str, str, int], int]:
-    """(topic, group, queue) to offset, as far as the files can be read."""
+    """(topic, group, queue) to offset, as far as the files can be read; see also :func:`known_entries`."""
+    return {(entry.topic, entry.group, entry.queue_id): entry.offset for entry in known_entries(layout, warn)}
+
+
+def known_entries(layout: StoreLayout, warn: Warn) -> Iterator[QueueOffset]:
+    """Every offset that the broker keeps for its groups, as far as the files can be read."""
     tables = [look_at_config(layout, name, warn) for name in FILES]
-    entries = (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())
-    return {(entry.topic, entry.group, entry.queue_id): entry.offset for entry in entries}
+    return (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())

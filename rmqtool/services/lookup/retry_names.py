@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
+from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
 from rmqtool.store.layout.paths import StoreLayout
 
 
@@ -73,5 +73,5 @@ def retry_names(layout: StoreLayout, warn: Warn) -> RetryNames:
     return RetryNames(
         set(groups.groups) if groups is not None else set(),
         set(topics.topics) if topics is not None else set(),
-        ((topic, group) for topic, group, _queue_id in known_offsets(layout, warn)),
+        ((entry.topic, entry.group) for entry in known_entries(layout, warn)),
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from formats.config.topic_kinds import kind_of, nature
-from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
+from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
 from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     warn_of_unbuilt,
@@ -112,7 +112,7 @@ class StoreTopics:
         groups = groups_of(log.layout, warn)
         self.groups: set[str] | None = set(groups.groups) if groups is not None else None  # None: lost
         self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
-        for (topic, group, queue_id), offset in known_offsets(log.layout, warn).items():
+        for topic, group, queue_id, offset in known_entries(log.layout, warn):
             self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
         pairs = ((topic, group) for topic, groups in self.consumers.items() for group in groups)
         self._retry_names = RetryNames(self.groups or (), self.configs, pairs)

@@ -119,8 +119,9 @@ class MessagesInFlight:
         Args:
             since: those too that a broker has dealt with, if they came to the revive topics at this time, ms, or later.
         """
-        offsets = known_offsets(self.log.layout, self.warn)
-        for topic in self.topics.topics(REVIVE_PREFIX):
+        topics = self.topics.topics(REVIVE_PREFIX)
+        offsets = known_offsets(self.log.layout, self.warn) if topics else {}  # there may be millions
+        for topic in topics:
             for queue in self.topics.of(topic):
                 # the offset is the last one that was dealt with, so a broker goes on behind it
                 low = queue.min_offset(self.log.min_offset)
