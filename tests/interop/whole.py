@@ -26,7 +26,7 @@ from rmqtool.store.recovery.command import plan
 from tests import damage
 from tests.cli.running import rmqtool
 from tests.interop.differential.bases import make_bases as make_engine_bases
-from tests.interop.engine import VERSIONS, Engine
+from tests.interop.engine import NEWEST, VERSIONS, Engine
 from tests.store.advised import conf_file
 from tests.whole import VERBS, Base, Entries, Outcome, damage_store, expected_entries, make_bases, move_directories
 
@@ -208,14 +208,14 @@ def run_cases(
 def main() -> int:
     """Run cases and tell."""
     options = argparse.ArgumentParser(prog="python -m tests.interop.whole", description=__doc__)
-    options.add_argument("--release", choices=VERSIONS, action="append", help="all unless given")
+    options.add_argument("--release", choices=(*VERSIONS, NEWEST), action="append", help="all unless given")
     options.add_argument("--cases", type=int, default=100, help="of each release")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--first", type=int, default=0, help="number of the first case")
     options.add_argument("--most", type=int, default=20, help="cases that are told in full")
     chosen = options.parse_args()
     failed = 0
-    for release in chosen.release or VERSIONS:
+    for release in chosen.release or (*VERSIONS, NEWEST):
         kinds, wrong = Counter[str](), 0
         with tempfile.TemporaryDirectory(prefix="rmqtool-whole-") as name, Engine(release) as engine:
             bases = make_stores(Path(name) / "bases", engine)
