@@ -12,6 +12,7 @@ import pytest
 from formats.config.files import Topics
 from rmqtool import errors
 from rmqtool.cli.startup.failing import for_programs
+from rmqtool.store.config import sources
 from tests.cli.running import process, rmqtool
 from tests.cli.test_bad_input import COMMANDS, run
 from tests.cli.test_bus_error import CUT
@@ -63,6 +64,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Topics, "parse", run_out)
+    sources._wrong.cache_clear()  # what an earlier test has read
     store = ROOT / "examples" / "store"
     path = store / "config" / "topics.json"
     words = f"out of memory: {path} has {path.stat().st_size} bytes and takes about ten times as much to read"

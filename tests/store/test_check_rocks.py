@@ -162,7 +162,7 @@ def test_damage_has_its_code(name: str, small: Path) -> None:
         if finding.code.startswith("rcq-"):
             told[finding.code] = told.get(finding.code, 0) + finding.count
     assert told == codes
-    assert {f.code for f in findings if is_problem(f)} <= set(codes) | {"offset-ahead", "offset-range"}
+    assert {f.code for f in findings if is_problem(f)} <= set(codes) | {"offset-ahead", "offset-range", "queue-unread"}
     for finding in findings:
         if finding.code in codes and finding.topic is not None:
             assert finding.topic == "Orders"

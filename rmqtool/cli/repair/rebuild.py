@@ -33,7 +33,7 @@ class Target(StrEnum):
     "rebuild",
     "rmqtool rebuild store index --dry-run",
     progress=True,
-    tables=("actions", "configs", "parts", "warnings", "report"),
+    tables=("actions", "configs", "parts", "warnings", "left", "report"),
 )
 def rebuild(
     store: StoreDir,

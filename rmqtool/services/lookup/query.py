@@ -5,7 +5,7 @@ The broker answers by hash alone and leaves the comparison to the client; here t
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.message.ids import is_id, offset_id, parse_offset_id
 from formats.message.inner import is_inner_batch
@@ -17,7 +17,9 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.message_store import RocksIndex, rocks_index_of
+
+if TYPE_CHECKING:
+    from rmqtool.store.queues.message_store import RocksIndex
 
 _SECOND = 999  # ms that the index may say too little
 _COMPACTED = "compaction/compactionLog"
@@ -81,7 +83,11 @@ class _Index:
                     "log here, as a broker does it at its next start"
                 )
 
-    def _in_rocks(self, warn: Warn) -> RocksIndex | None:
+    def _in_rocks(self, warn: Warn) -> "RocksIndex | None":
+        if not exists(self._log.layout.path(PLACE)):
+            return None
+        from rmqtool.store.queues.message_store import rocks_index_of  # most stores do without
+
         try:
             return rocks_index_of(self._log.layout)
         except (CorruptFile, MissingRuntime, UnreadableStore) as err:

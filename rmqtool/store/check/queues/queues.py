@@ -39,7 +39,7 @@ from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 from rmqtool.store.recovery.deleted import DeletedTopics
-from rmqtool.words import counted
+from rmqtool.words import command_line, counted
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _ALWAYS = 2**63 - 1  # ms
@@ -259,7 +259,7 @@ class QueueCheck:
         if again := sum(messages for soon, messages in lost if soon):
             about["consequence"] = (
                 f"The next start of a broker puts {counted(again, 'message')} of it into queues again, which clients "
-                "find no route to; rmqtool recover leaves them out"
+                f"find no route to; {command_line('recover')} leaves them out"
             )
         self.ctx.found.add("topic-deleted", "commitlog", topic=topic, count=sum(count for _, count in lost), **about)
 
