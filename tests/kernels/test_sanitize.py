@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.amounts import ALL, some
+from tests.amounts import ALL, only_in_all, some
 from tests.kernels.sanitize import Sanitized, runtime
 
 pytestmark = [
     pytest.mark.slow,
+    only_in_all,
     pytest.mark.skipif(runtime() is None, reason="the compiler has no AddressSanitizer"),
 ]
 
