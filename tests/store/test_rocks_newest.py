@@ -212,3 +212,19 @@ def test_a_database_that_cannot_be_read(golden_copy: Unpacked) -> None:
         result = rmqtool(*words, store, *(["Orders", "order-1"] if words[0] == "query-key" else []))
         assert PLACE in result.err
         assert "Traceback" not in result.err
+
+
+def test_queues_of_a_killed_store_end_at_the_first_damage(golden_copy: Unpacked) -> None:
+    """There a start ends the log, whatever lies behind."""
+    store = golden_copy(KILLED)
+    layout = layout_of(store, KILLED)
+    offsets = sorted(unit.physical_offset for queue in rocks_queues_of(layout) for _at, unit in queue.units())
+    cut = offsets[len(offsets) // 2]
+    log = store / "commitlog" / "00000000000000000000"
+    whole = log.read_bytes()
+    data = bytearray(whole)
+    data[cut + 4 : cut + 8] = bytes(4)
+    log.write_bytes(data)
+    (store / "commitlog" / "00000000000001048576").write_bytes(whole)  # records behind it, which a start drops
+    left = [unit for queue in rocks_queues_of(layout_of(store, KILLED)) for _at, unit in queue.units()]
+    assert sorted(unit.physical_offset for unit in left) == [at for at in offsets if at < cut]

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from formats.endings import Ending
 from formats.queues.rocks import RocksOffset, RocksUnit
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import StoreLayout
@@ -23,6 +24,7 @@ from rmqtool.store.queues.rocks import RocksQueue, built_up_to, is_name, queue_d
 if TYPE_CHECKING:
     import numpy as np
 
+    from formats.message.read import End
     from rmqtool.store.dispatch.batch import QueuePuts, RecordBatch
 
     Units = np.ndarray[Any, np.dtype[Any]]
@@ -108,12 +110,19 @@ def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
         for file in log.segments.files:
             if file.end <= built:
                 continue
-            at = max(built - file.base, 0)
-            for batch in recovery_batches(file.view(), at, file.size, builder, readahead=readahead):
+            batches = recovery_batches(file.view(), max(built - file.base, 0), file.size, builder, readahead=readahead)
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration as stop:
+                    end: End = stop.value
+                    break
                 for key, puts in _puts(batch):
                     parts.setdefault(key, []).append(_units(puts))
                 batch.release()
             file.release()
+            if end.ending is not Ending.FILLER:
+                break
     finally:
         readahead.close()
     return {key: _latest(np.concatenate(some)) for key, some in parts.items()}
