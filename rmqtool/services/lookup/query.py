@@ -5,6 +5,7 @@ The broker answers by hash alone and leaves the comparison to the client; here t
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.message.ids import is_id, offset_id, parse_offset_id
@@ -101,7 +102,16 @@ class _Index:
             with suppress(UnicodeEncodeError):  # no bytes are read as a lone surrogate
                 found |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
         if self._behind is not None:
-            found.update(item.physical_offset for item in self._log.walk(self._behind) if isinstance(item, Found))
+            found.update(self._unindexed.get(_raw(topic), ()))
+        return found
+
+    @cached_property
+    def _unindexed(self) -> dict[bytes, list[int]]:
+        """Topic to where its messages lie that are not in RocksDB; the log is read once for all topics."""
+        found: dict[bytes, list[int]] = {}
+        for item in self._log.walk(self._behind):
+            if isinstance(item, Found):
+                found.setdefault(item.record.topic, []).append(item.physical_offset)
         return found
 
 
