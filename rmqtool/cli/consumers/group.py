@@ -1,6 +1,6 @@
 """The ``group`` commands: lag of consumer groups, and how their offsets are set, copied and compared."""
 
-from collections.abc import Sequence
+from collections import deque
 from enum import StrEnum
 from typing import Annotated
 
@@ -58,12 +58,12 @@ def group_list(
     from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo
 
     warn = Warnings()
-    rows = list(ConsumerGroups(need_log(store, broker_conf), warn).infos())
+    groups = ConsumerGroups(need_log(store, broker_conf), warn)
     write_rows(
         output.value,
         GroupInfo,
-        rows,
-        columns(GroupInfo, rows),
+        groups.infos(),
+        columns(GroupInfo, holding=any(groups.holding())),
         spare=("configured", "consumeEnable", "retryMaxTimes"),
     )
     return warn.tell()
@@ -88,19 +88,19 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
+    from rmqtool.cli.consumers.run_group import Lags, columns, nobody_behind
     from rmqtool.cli.framework.choice import first, no_match
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
-    rows, problems = lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
-    shown: Sequence[GroupLag | LagSum]
+    lags = Lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
+    rows = iter(lags)
     if by is By.queue:
-        shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
+        shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown), spare=spare)
+        count = write_rows(output.value, GroupLag, shown, columns(GroupLag, holding=lags.holding), spare=spare)
     else:
         names = (
             "group",
@@ -111,13 +111,14 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        chosen = columns(LagSum, shown, (*names, "inFlight"))
-        write_rows(output.value, LagSum, shown, chosen, spare=("lastTimestamp",))
-    if lagging and rows and not shown:
-        note(nobody_behind(rows))
-    code = warn.tell() or (1 if problems else 0)
-    return no_match(len(rows), code, **vars(choice))
+        totals = (row for row in totals if row.diff or row.inFlight or not lagging)
+        chosen = columns(LagSum, (*names, "inFlight"), holding=lags.holding)
+        count = write_rows(output.value, LagSum, first(totals, limit), chosen, spare=("lastTimestamp",))
+    deque(rows, 0)  # a limit hides rows and no problem
+    if lagging and lags.rows and not count:
+        note(nobody_behind(lags.groups))
+    code = warn.tell() or (1 if lags.problems else 0)
+    return no_match(lags.rows, code, **vars(choice))
 
 
 @command("group inflight", "rmqtool group inflight store --group billing")

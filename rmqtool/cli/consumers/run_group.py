@@ -1,10 +1,10 @@
 """The ``group`` commands behind their options."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
-from formats.config.files import ConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.choice import matches
 from rmqtool.cli.framework.options import GroupChoice
@@ -13,14 +13,11 @@ from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import (
     PROBLEMS,
     ConsumerGroups,
-    GroupInfo,
     GroupLag,
-    LagSum,
     OffsetChange,
     compare,
 )
-from rmqtool.services.lookup.configs import Warn, group_offsets
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
 from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import read_small
@@ -31,8 +28,12 @@ OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
 
 
-def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> Iterable[QueueOffset]:
-    return ClientFile(broadcast, broker).entries if broadcast is not None else group_offsets(layout, warn)
+def _tables(
+    layout: StoreLayout, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
+) -> Iterator[OffsetTable]:
+    """Offsets of the groups and topics that were asked for."""
+    tables = ClientFile(broadcast, broker).tables() if broadcast is not None else group_offsets(layout, warn)
+    return (table for table in tables if matches(table.group, choice.group) and matches(table.topic, choice.topic))
 
 
 def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
@@ -40,33 +41,46 @@ def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
     return in_queue and matches(entry.group, choice.group) and matches(entry.topic, choice.topic)
 
 
-def lags(
-    log: CommitLog,
-    choice: GroupChoice,
-    broadcast: str | None,
-    broker: str | None,
-    warn: Warn,
-) -> tuple[list[GroupLag], int]:
-    """The rows of ``group lag``, and how many of them cannot be right."""
-    entries = _entries(log.layout, broadcast, broker, warn)
-    chosen = (e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic))
-    found = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
-    rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
-    return rows, sum(row.state in PROBLEMS for row in rows)
+class Lags:
+    """The rows of ``group lag``, one at a time: there may be millions.
+
+    Attributes:
+        rows: how many came.
+        problems: how many of them cannot be right.
+        groups: of the rows that came.
+        holding: POP consumers hold messages of one that was asked for.
+    """
+
+    def __init__(
+        self, log: CommitLog, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
+    ) -> None:
+        self.rows = self.problems = 0
+        self.groups: set[str] = set()
+        self._queues = choice.queue
+        tables = _tables(log.layout, choice, broadcast, broker, warn)
+        self._found = ConsumerGroups(log, warn, tables, pop=broadcast is None)
+        chosen = (QueueOffset(*key, 0) for key in self._found.holding())
+        self.holding = any(_is_chosen(entry, choice) for entry in chosen)
+
+    def __iter__(self) -> Iterator[GroupLag]:
+        for row in self._found.lag():
+            if not self._queues or row.queueId in self._queues:
+                self.rows += 1
+                self.problems += row.state in PROBLEMS
+                self.groups.add(row.group)
+                yield row
 
 
-def nobody_behind(rows: Sequence[GroupLag]) -> str:
+def nobody_behind(groups: Set[str]) -> str:
     """What ``--lagging`` says where nothing is left to show."""
-    groups = {row.group for row in rows}
-    who = f"group {groups.pop()} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
+    who = f"group {min(groups)} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
     return f"{who} behind: no messages to consume, and none in flight"
 
 
-def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
+def columns(kind: type, names: Sequence[str] = (), *, holding: bool) -> tuple[str, ...]:
     """Columns of a table: what POP consumers hold only where there is something."""
-    shown = any(row.inFlight for row in rows)
     chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
-    return tuple(name for name in chosen if shown or name != "inFlight")
+    return tuple(name for name in chosen if holding or name != "inFlight")
 
 
 def offsets(
@@ -85,7 +99,7 @@ def offsets(
         os.path.lexists(layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
     ):
         raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
-    for entry in sorted(_entries(layout, broadcast, broker, warn), key=lambda e: (e.group, e.topic, e.queue_id)):
+    for entry in sort_offsets(_tables(layout, choice, broadcast, broker, warn)):
         if _is_chosen(entry, choice):
             yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
@@ -106,7 +120,10 @@ def differences(
     """
     if (other is None) != bak:
         raise BadValue("give either OTHER or --bak")
-    tables = [group_offsets(layout, warn), _generation_before(layout) if other is None else _snapshot(other, warn)]
+    tables = [
+        sort_offsets(group_offsets(layout, warn)),
+        _generation_before(layout) if other is None else _snapshot(other, warn),
+    ]
     chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
     return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
 
@@ -121,7 +138,7 @@ def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
 def _snapshot(path: str, warn: Warn) -> Iterable[QueueOffset]:
     """Offsets of a store, of a ``consumerOffset.json``, or of a CSV file."""
     if os.path.isdir(path):
-        return group_offsets(StoreLayout(path), warn)
+        return sort_offsets(group_offsets(StoreLayout(path), warn))
     if path.endswith(".csv"):
         from rmqtool.services.consumers.offset_plan import read_rows
 
