@@ -83,6 +83,7 @@ report traffic: --broker-conf= --by= --columns= --help --limit= --output= --prog
   --tz= --until= --wide -h -o= -t=
 report unconsumed: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since=
   --topic= --tz= --until= --wide -g= -h -o= -t=
+retention: --at= --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
 retry list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz= --until=
   --wide -g= -h -o= -t=
 run: --broker-conf= --columns= --help --once --output= --progress= --transactions= --tz= --until= --wide -h -o=
