@@ -124,20 +124,20 @@ def _brokers(layout: "StoreLayout", topic: str, brokers: list[str], warn: "Warn"
     table = topics_of(layout, warn)
     config = table.topics.get(topic) if table is not None else None
     on_disk = max((queue.queue_id + 1 for queue in TopicQueues(layout).of(topic)), default=0)
-    here = config.read_queue_nums if config is not None else on_disk
-    if here > _MOST_QUEUES:
-        warn(f"topics.json says that topic {topic} has {here} read queues: passed over")
-        here = min(on_disk, _MOST_QUEUES)
-    found: dict[str, int] = {}
+    count = config.read_queue_nums if config is not None else on_disk
+    if count > _MOST_QUEUES:
+        warn(f"topics.json says that topic {topic} has {count} read queues: passed over")
+        count = min(on_disk, _MOST_QUEUES)
+    queues_of: dict[str, int] = {}
     for text in brokers or [layout.conf.text("brokerName") or "this-broker"]:
         name, equals, number = text.rpartition("=")
         if not equals:
-            found[text] = here
+            queues_of[text] = count
         elif number.isascii() and number.isdigit() and len(number) < 6:
-            found[name] = int(number)
+            queues_of[name] = int(number)
         else:
             raise BadValue(f"--broker {text}: give NAME or NAME=QUEUES")
-    return found
+    return queues_of
 
 
 def _strategy(name: str, inner: str, rooms: list[str]) -> "Strategy":

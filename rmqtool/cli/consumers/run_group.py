@@ -50,8 +50,8 @@ def lags(
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
     chosen = (e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic))
-    found = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
-    rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
+    groups = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
+    rows = [row for row in groups.lag() if not choice.queue or row.queueId in choice.queue]
     return rows, sum(row.state in PROBLEMS for row in rows)
 
 

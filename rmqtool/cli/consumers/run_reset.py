@@ -151,10 +151,10 @@ def _question(plan: OffsetPlan) -> str | None:
         return None
     steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
     again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
-    said = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
+    effects = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
         f"{counted(skipped, 'is', 'are')} skipped"
     ] * bool(skipped)
-    return f"Set {counted(len(plan.changes), 'offset')}" + (f"? {', '.join(said).capitalize()}." if said else "?")
+    return f"Set {counted(len(plan.changes), 'offset')}" + (f"? {', '.join(effects).capitalize()}." if effects else "?")
 
 
 def _write(plan: OffsetPlan, output: str) -> None:

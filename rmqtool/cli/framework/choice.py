@@ -66,10 +66,10 @@ def say_empty(**ranges: tuple[Any, Any] | None) -> None:
     for name, bounds in ranges.items():
         if bounds is not None and None not in bounds and bounds[1] <= bounds[0]:
             first, after = bounds
-            words = (
+            reason = (
                 "--until is not later than --since" if name == "time" else f"--{name.replace('_', '-')} {first}:{after}"
             )
-            note(f"{words}: an empty range")
+            note(f"{reason}: an empty range")
 
 
 class RowChoice:

@@ -31,8 +31,8 @@ def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> Commit
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
     if say:
-        for words in log_elsewhere(layout, "missing here"):
-            note(f"warning: {words}")
+        for warning in log_elsewhere(layout, "missing here"):
+            note(f"warning: {warning}")
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
@@ -59,8 +59,8 @@ def need_messages(
     log = need_log(store, broker_conf, say=False)
     need_readable_log(log.layout)
     elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
-    for words in elsewhere:
-        note(f"warning: {words}")
+    for warning in elsewhere:
+        note(f"warning: {warning}")
     return log
 
 

@@ -17,8 +17,8 @@ def as_private_as(source: object) -> Iterator[None]:
     """
     closed = 0
     for path in {str(source), *str(source).split(",")}:
-        for found in glob.glob(path) if glob.has_magic(path) else [path]:
-            closed |= find_closed(found)
+        for match in glob.glob(path) if glob.has_magic(path) else [path]:
+            closed |= find_closed(match)
     before = os.umask(0o077)
     os.umask(before | closed)
     try:

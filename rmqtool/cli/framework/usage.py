@@ -108,8 +108,8 @@ def _about_value(found: re.Match[str]) -> str:
     name, why = found[1].replace("'", "").strip("[]"), found[2]
     if known := re.fullmatch(r"('.*') is not one of (.*)", why):
         return f"{name}: {known[1]} is not one of {known[2].replace(chr(39), '')}"
-    for pattern, words in _ABOUT_VALUES:
-        why = re.sub(pattern, words, why)
+    for pattern, text in _ABOUT_VALUES:
+        why = re.sub(pattern, text, why)
     return f"{name}: {why}"
 
 

@@ -28,13 +28,13 @@ def credentials(file: str | None) -> Credentials | None:
         if not access or not secret:
             raise BadValue(f"{ACCESS_KEY} and {SECRET_KEY}: one is set without the other")
         return Credentials(access, secret)
-    found = _read(file)
+    fields = _read(file)
     names = ("accessKey", "secretKey")
-    missing = [name for name in names if not isinstance(found.get(name), str) or not found[name]]
+    missing = [name for name in names if not isinstance(fields.get(name), str) or not fields[name]]
     if missing:
         raise BadValue(f"{file}: {' and '.join(missing)}: not given; a file like mqadmin's tools.yml is wanted")
-    token = found.get("securityToken")
-    access, secret = (str(found[name]) for name in names)
+    token = fields.get("securityToken")
+    access, secret = (str(fields[name]) for name in names)
     return Credentials(access, secret, None if token is None else str(token))
 
 

@@ -107,8 +107,8 @@ class _Looking:
         to = message_writer(output)
         count = 0
         try:
-            async with aclosing(self._messages(cluster, puller, places)) as found:
-                async for messages in found:
+            async with aclosing(self._messages(cluster, puller, places)) as batches:
+                async for messages in batches:
                     for message in messages:
                         if self._time is not None and message.record.store_timestamp < self._time:
                             continue
@@ -164,5 +164,5 @@ async def _until(puller: Puller, queue: MessageQueue, offset: int, end: int) -> 
                 raise BadAnswer(f"{queue}: its broker has nothing at offset {offset}, and {end} is its end")
         if pulled.moved:
             note(f"{queue.broker_name} queue {queue.queue_id}: goes on at offset {pulled.next_offset}, not at {offset}")
-        yield [one for one in pulled.messages if one.queue_offset < end]
+        yield [message for message in pulled.messages if message.queue_offset < end]
         offset = pulled.next_offset

@@ -128,11 +128,11 @@ def _queue(text: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | N
     if text is None:
         return None
     broker, _, number = text.rpartition(":")
-    found = [q for q in queues if str(q.queue_id) == number and (not broker or q.broker_name == broker)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in found)
+    matching = [q for q in queues if str(q.queue_id) == number and (not broker or q.broker_name == broker)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in matching)
         raise BadValue(f"--queue {text}: several brokers have this queue: {names}")
     raise BadValue(f"--queue {text}: the topic has no such queue to write to")
 
@@ -259,12 +259,12 @@ class _Sender:
     def _groups(self, rows: Sequence[tuple[int, Message | str]]) -> Iterator[list[tuple[int, Message | str]]]:
         """Runs of messages that may go in one request, in order; of one where they may not."""
         group: list[tuple[int, Message | str]] = []
-        for line, one in rows:
-            alone = isinstance(one, str) or one.delay_level > 0 or "DELAY" in one.properties
+        for line, row in rows:
+            alone = isinstance(row, str) or row.delay_level > 0 or "DELAY" in row.properties
             if group and (alone or len(group) == self._plan.batch):
                 yield group
                 group = []
-            group.append((line, one))
+            group.append((line, row))
             if alone:
                 yield group
                 group = []

@@ -35,18 +35,18 @@ def man_page(root: Any, version: str, first_screen: str, codes: str, topics: Map
         roff.section("description"),
         roff.paragraphs(_description(first_screen) + "\n\n" + more),
         roff.section("emergencies"),
-        *(roff.tag_item(roff.bold(line), words) for words, line in emergencies(first_screen)),
+        *(roff.tag_item(roff.bold(line), text) for text, line in emergencies(first_screen)),
         roff.section("commands"),
         *_commands(root, ()),
         roff.section("exit status"),
-        *(roff.tag_item(roff.bold(code), words) for code, words in exit_codes(codes)),
+        *(roff.tag_item(roff.bold(code), text) for code, text in exit_codes(codes)),
         roff.section("files"),
         roff.tag_item(
             roff.italic("STORE") + roff.bold(".rmqtool/"), "What writing commands have replaced; undo puts it back."
         ),
         roff.section("see also"),
         roff.paragraph("The manual, which is part of the installation:"),
-        *(roff.tag_item(roff.bold(f"{_NAME} manual {topic}"), words) for topic, words in topics.items()),
+        *(roff.tag_item(roff.bold(f"{_NAME} manual {topic}"), text) for topic, text in topics.items()),
     ]
     return _FIRST.sub(r"\1", "".join(parts))
 
@@ -55,7 +55,7 @@ def emergencies(first_screen: str) -> list[tuple[str, str]]:
     """(what is wrong, command) of every line below that heading of the first screen."""
     block = first_screen.split("Emergencies:\n")[1].split("\n\n")[0]
     pairs = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in block.splitlines()]
-    return [(words, line) for words, line in pairs]
+    return [(problem, line) for problem, line in pairs]
 
 
 def exit_codes(markdown: str) -> list[tuple[str, str]]:

@@ -62,12 +62,12 @@ def run_query_key(
     layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
     search = search_of(scan, limit, since, until)
     with _scanning(scan):
-        found = first(query_key(layout, topic, key, search, note), limit)
-    write_messages(output, found, body)
-    if not found and not note_unknown(layout, topic):
+        messages = first(query_key(layout, topic, key, search, note), limit)
+    write_messages(output, messages, body)
+    if not messages and not note_unknown(layout, topic):
         where = "in the log" if scan else "through the index; --scan reads the whole log"
         note(f"no message of topic {topic} with key {key} found {where}")
-    return FOUND if found else NOTHING
+    return FOUND if messages else NOTHING
 
 
 def run_query_id(
@@ -84,11 +84,11 @@ def run_query_id(
     """``query-id``: 0 when a message was found, else 1."""
     layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
-        found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
-    write_messages(output, found, body)
-    if not found:
+        messages = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
+    write_messages(output, messages, body)
+    if not messages:
         note(f"no message with id {message_id} found" + ("" if scan else "; --scan reads the whole log"))
-    return FOUND if found else NOTHING
+    return FOUND if messages else NOTHING
 
 
 def unknown(layout: StoreLayout, topic: str) -> str | None:
@@ -100,7 +100,7 @@ def unknown(layout: StoreLayout, topic: str) -> str | None:
 
 def note_unknown(layout: StoreLayout, topic: str) -> bool:
     """Say so where the store does not have a topic; whether that is so."""
-    words = unknown(layout, topic)
-    if words is not None:
-        note(words)
-    return words is not None
+    reason = unknown(layout, topic)
+    if reason is not None:
+        note(reason)
+    return reason is not None

@@ -87,8 +87,8 @@ def run_check(
         write_all(writer(output, FINDING_FIELDS, _COLUMNS), rows())
     for code, count in sorted(hidden.items()):
         note(f"{code}: {count} more not shown (--limit-per-code)")
-    said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
-    note(", ".join(said) if said else "clean: nothing found")
+    counts = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
+    note(", ".join(counts) if counts else "clean: nothing found")
     return 1 if problems else 0
 
 

@@ -165,12 +165,12 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     def asked(topic: str, queue_id: int) -> bool:
         return chosen.has_topic(topic) and chosen.has_queue(queue_id)
 
-    for words in tier_elsewhere(layout, asked):
-        note(f"warning: {words}")
+    for warning in tier_elsewhere(layout, asked):
+        note(f"warning: {warning}")
 
     def of_message(physical_offset: int) -> bool:
-        found = log.read(physical_offset, crc=False)
-        return found is not None and any(map(wanted.has, (message.record for message in found.messages())))
+        stored = log.read(physical_offset, crc=False)
+        return stored is not None and any(map(wanted.has, (message.record for message in stored.messages())))
 
     # which queue an entry is of, and where in it, is the queue's to say: those of light queues have another's messages
     wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)

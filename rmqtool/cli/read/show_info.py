@@ -44,20 +44,20 @@ def text_of_lines(lines: str, style: str = "") -> Text:
 
 def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
     """A plain table in the one style of this program."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
-    return made
+        grid.add_column(title, justify="right" if title in right else "left", no_wrap=True)
+    return grid
 
 
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
     """Names and values; a value that a terminal's line does not hold goes on in the next."""
-    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
+    grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(text(name, "bold"), text(value))
-    return made
+        grid.add_row(text(name, "bold"), text(value))
+    return grid
 
 
 def size_text(size: int) -> str:
@@ -96,7 +96,7 @@ def show(info: StoreInfo, form: str) -> None:
         rows.append(("checkpoint", "none"))
     if info.identity is not None:
         rows.append(("broker identity", info.identity))
-    rows += [(f"epoch {one['epoch']}", f"begins at physical offset {one['startOffset']}") for one in info.epochs]
+    rows += [(f"epoch {epoch['epoch']}", f"begins at physical offset {epoch['startOffset']}") for epoch in info.epochs]
     out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:

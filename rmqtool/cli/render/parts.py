@@ -59,7 +59,7 @@ def tables_of(report: Any) -> dict[str, tuple[Sequence[str], list[Row]]]:
     """(columns, rows) of each list in a report by its name in JSON, and of everything else in one row."""
     value: Row = report.to_dict()
     hints = get_type_hints(type(report))
-    found: dict[str, tuple[Sequence[str], list[Row]]] = {}
+    tables: dict[str, tuple[Sequence[str], list[Row]]] = {}
     alone: Row = {}
     for name, part in value.items():
         if not isinstance(part, list):
@@ -67,9 +67,9 @@ def tables_of(report: Any) -> dict[str, tuple[Sequence[str], list[Row]]]:
             continue
         kind = next(iter(get_args(hints.get(name))), None)
         if isinstance(kind, type) and is_dataclass(kind):
-            columns: Sequence[str] = [one.name for one in fields(kind)]
+            columns: Sequence[str] = [field.name for field in fields(kind)]
         else:
             columns = list(dict.fromkeys(key for row in part if isinstance(row, dict) for key in row)) or ["value"]
-        found[name] = columns, [row if isinstance(row, dict) else {"value": row} for row in part]
-    found[SCALARS] = list(alone), [alone]
-    return found
+        tables[name] = columns, [row if isinstance(row, dict) else {"value": row} for row in part]
+    tables[SCALARS] = list(alone), [alone]
+    return tables

@@ -110,19 +110,19 @@ def row(stage: Stage, seconds: float) -> dict[str, object]:
 def line(stage: Stage, seconds: float) -> str:
     """A stage for people, below 80 columns: share, amount, rate, time left."""
     rate = stage.done / seconds if seconds > 0 else 0
-    words = []
+    parts = []
     if stage.total:
-        words.append(f"{min(stage.done / stage.total, 1):.0%}")
-        words.append(f"{_amount(stage.done, stage.unit, bare=True)} of {_amount(stage.total, stage.unit)}")
+        parts.append(f"{min(stage.done / stage.total, 1):.0%}")
+        parts.append(f"{_amount(stage.done, stage.unit, bare=True)} of {_amount(stage.total, stage.unit)}")
     elif stage.done:
-        words.append(_amount(stage.done, stage.unit))
+        parts.append(_amount(stage.done, stage.unit))
     if rate and seconds >= _SILENT:
-        words.append(f"{_amount(rate, stage.unit)}/s")
+        parts.append(f"{_amount(rate, stage.unit)}/s")
         if stage.total:
-            words.append(f"{_time(max(stage.total - stage.done, 0) / rate)} left")
+            parts.append(f"{_time(max(stage.total - stage.done, 0) / rate)} left")
     else:
-        words.append(_time(seconds))
-    return f"{stage.name}: {', '.join(words)}"
+        parts.append(_time(seconds))
+    return f"{stage.name}: {', '.join(parts)}"
 
 
 def _amount(count: float, unit: str, *, bare: bool = False) -> str:

@@ -72,5 +72,5 @@ def write_rows(
 ) -> int:
     """Write rows; the number of them. Machine forms have every field, the table those that are named."""
     # a name is looked up at a fraction of what asking for a protocol costs each row
-    made = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
-    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), made)
+    dicts = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
+    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), dicts)

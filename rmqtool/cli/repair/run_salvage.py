@@ -55,11 +55,11 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
 
 def _say_left(left: list[NotTaken]) -> bool:
     """Say which messages are not taken, because they are in the tier alone; whether there are any."""
-    for one in left:
-        note(f"{one.topic} queue {one.queueId}: {counted(one.messages, 'message')} not taken, "
-             f"queue offsets {one.firstOffset} to {one.nextOffset - 1}")  # fmt: skip
-    if (words := words_of(left, "not taken")) is not None:
-        note(words)
+    for message in left:
+        note(f"{message.topic} queue {message.queueId}: {counted(message.messages, 'message')} not taken, "
+             f"queue offsets {message.firstOffset} to {message.nextOffset - 1}")  # fmt: skip
+    if (warning := words_of(left, "not taken")) is not None:
+        note(warning)
     return bool(left)
 
 

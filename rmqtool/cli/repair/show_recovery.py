@@ -108,10 +108,10 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
         _say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
         _say(out, f"warning: {warning}", "yellow")
-    for words in _more(report):
-        _say(out, words)
-    for words in report.notes:
-        _say(out, f"note: {with_store(words, report.store)}")
+    for line in _more(report):
+        _say(out, line)
+    for line in report.notes:
+        _say(out, f"note: {with_store(line, report.store)}")
     out.print()
     if not report.actions:
         does = "does not go by the files as they are" if report.unfit else "changes nothing"

@@ -90,13 +90,13 @@ async def _draw_again_and_again(served: Served, live: Live) -> None:
             again = now + max(_EVERY, spent * _SHARE)
         cluster = context.settings.cluster
         put = rates.of("put", context.counts.sum(counts.BROKER_PUT, cluster), now)
-        got = rates.of("got", context.counts.sum(counts.BROKER_GET, cluster), now)
+        sent_rate = rates.of("got", context.counts.sum(counts.BROKER_GET, cluster), now)
         producers = sum(map(len, context.clients.producers.values()))
         consumers = sum(len(group.clients) for group in context.clients.consumers.values())
         head = _head(
             f"{context.settings.name} {served.broker_address}",
             f"connections {served.connections:,}  producers {producers:,}  consumers {consumers:,}",
-            f"stored {put:,.0f}/s  handed out {got:,.0f}/s",
+            f"stored {put:,.0f}/s  handed out {sent_rate:,.0f}/s",
             width=live.console.width,
         )
         # a terminal that does not read must not hold up those who are served
@@ -130,7 +130,9 @@ class _Rates:
 
 def _tables(groups: list[GroupFigures]) -> list[Table | Text]:
     """The groups that are behind, those farthest first."""
-    behind = sorted((one for one in groups if one.behind > 0 and not one.broadcast), key=lambda one: -one.behind)
+    behind = sorted(
+        (group for group in groups if group.behind > 0 and not group.broadcast), key=lambda group: -group.behind
+    )
     if not behind:
         return [Text("no group is behind")]
     table = Table(box=None, pad_edge=False)
@@ -138,9 +140,9 @@ def _tables(groups: list[GroupFigures]) -> list[Table | Text]:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name in ("members", "behind", "late"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in behind[:_ROWS]:
-        late = f"{one.late / 1000:,.0f} s"
-        names = (Text(cell_text(one.group)), Text(cell_text(one.topic)))
-        table.add_row(*names, f"{one.members:,}", f"{one.behind:,}", late)
+    for figures in behind[:_ROWS]:
+        late = f"{figures.late / 1000:,.0f} s"
+        names = (Text(cell_text(figures.group)), Text(cell_text(figures.topic)))
+        table.add_row(*names, f"{figures.members:,}", f"{figures.behind:,}", late)
     more = len(behind) - _ROWS
     return [table] if more <= 0 else [table, Text(f"and {more:,} more")]

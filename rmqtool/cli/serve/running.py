@@ -27,10 +27,10 @@ def address_of(text: str, option: str) -> tuple[str, int]:
     Raises:
         BadValue: it is not HOST:PORT.
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found[2]) > 0xFFFF:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) > 0xFFFF:
         raise BadValue(f"{option} {text}: give HOST:PORT")
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def say_ready(output: str, addresses: dict[str, str]) -> None:

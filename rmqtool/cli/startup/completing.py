@@ -42,8 +42,8 @@ def complete() -> bool:
     if asked is None:
         return False
     words, begun = asked
-    found = candidates(words, begun)
-    chosen = sorted({word for word in found if word.startswith(begun) and _HARMLESS.fullmatch(word)})
+    fitting = candidates(words, begun)
+    chosen = sorted({word for word in fitting if word.startswith(begun) and _HARMLESS.fullmatch(word)})
     if shell == "zsh":
         quoted = " ".join(word.replace(":", "\\:") for word in chosen)
         sys.stdout.write(f"_arguments '*: :(({quoted}))'\n" if chosen else "_files\n")
@@ -175,9 +175,9 @@ def _in_files(kind: str, layout: "StoreLayout") -> set[str]:
     names: set[str] = set()
     for file, pattern in _SAID[kind]:
         for end in ("", ".bak"):
-            found = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
-            if found:
-                names |= {name.decode("utf-8", "replace") for name in found}
+            matches = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
+            if matches:
+                names |= {name.decode("utf-8", "replace") for name in matches}
                 break
     return names
 
@@ -189,7 +189,7 @@ def _in_databases(kind: str, layout: "StoreLayout") -> set[str]:
         settings = topics_of(layout, _silent)
         return set(settings.topics if settings is not None else ())
     groups = groups_of(layout, _silent)
-    return {*(groups.groups if groups is not None else ()), *(one.group for one in group_offsets(layout, _silent))}
+    return {*(groups.groups if groups is not None else ()), *(entry.group for entry in group_offsets(layout, _silent))}
 
 
 def _silent(_text: str) -> None:

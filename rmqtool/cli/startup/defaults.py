@@ -28,12 +28,12 @@ def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         UnreadableStore: the file cannot be read.
     """
     path = _path(environment)
-    found = _from_file(path) if path else {}
+    values = _from_file(path) if path else {}
     for option in OPTIONS:
         name = "RMQTOOL_" + option.replace("-", "_").upper()
         if value := environment.get(name):
-            found[option] = _check(option, value, name)
-    return {option.replace("-", "_"): value for option, value in found.items()}
+            values[option] = _check(option, value, name)
+    return {option.replace("-", "_"): value for option, value in values.items()}
 
 
 def _path(environment: Mapping[str, str]) -> str | None:
@@ -58,16 +58,16 @@ def _from_file(path: str) -> dict[str, str]:
         table = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as err:
         raise BadValue(f"{path}: not TOML: {err}") from err
-    found = {}
+    values = {}
     for option, value in table.items():
         if option not in OPTIONS:
             raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
         if not isinstance(value, str):
             raise BadValue(f"{path}: {option} is not a string")
-        found[option] = _check(option, value, f"{path}: {option}")
-    if "broker-conf" in found:
-        found["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(found["broker-conf"]))
-    return found
+        values[option] = _check(option, value, f"{path}: {option}")
+    if "broker-conf" in values:
+        values["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(values["broker-conf"]))
+    return values
 
 
 def _check(option: str, value: str, where: str) -> str:

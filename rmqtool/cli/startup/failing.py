@@ -51,9 +51,9 @@ def say(error: RmqError, argv: list[str]) -> int:
         sys.stdout.flush()
     except OSError:
         stop_writing()
-    words = line(error, argv)
+    message = line(error, argv)
     with suppress(OSError):  # stderr is gone too
-        to_stderr((words if words.startswith("{") else fold(words, sys.stderr)) + "\n")
+        to_stderr((message if message.startswith("{") else fold(message, sys.stderr)) + "\n")
     return error.exit_code
 
 

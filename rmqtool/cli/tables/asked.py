@@ -26,16 +26,16 @@ def request(
         topics: of the answer, whose messages in the tier count; all by default.
         tier: say how many messages are in the tier alone.
     """
-    given = {"path": store, "brokerConf": broker_conf, **options}
-    asked = request_of({name: value for name, value in given.items() if value is not None})
-    for layout in (one.layout() for one in asked.stores):
+    options_of_source = {"path": store, "brokerConf": broker_conf, **options}
+    asked = request_of({name: value for name, value in options_of_source.items() if value is not None})
+    for layout in (store.layout() for store in asked.stores):
         elsewhere = (
             messages_elsewhere(layout, lambda topic, _queue_id: not topics or topic in topics, "not counted")
             if tier
             else log_elsewhere(layout, "not counted")
         )
-        for words in elsewhere:
-            note(f"warning: {words}")
+        for warning in elsewhere:
+            note(f"warning: {warning}")
     return asked
 
 

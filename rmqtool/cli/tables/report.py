@@ -105,8 +105,8 @@ def _run(
     shape = _Shape(name, how.output, topics, groups, how.limit)
     if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
         counters = Counters()
-        found = native_rows(name, asked, counters)
-        every = (plain_row(row.items(), how.output) for row in found)
+        native = native_rows(name, asked, counters)
+        every = (plain_row(row.items(), how.output) for row in native)
         columns = [Column(each, right=each in _NUMBERS, wide=each in _WIDE) for each in ready.names]
         count = shape.write(every, list(ready.names), columns)
         code = say(counters)

@@ -111,20 +111,20 @@ class DecidingCommand:
         to, out = process.stdin.fileno(), process.stdout.fileno()
         for fd in (to, out):
             os.set_blocking(fd, False)
-        left, said, until = memoryview(question), b"", time.monotonic() + _SECONDS
+        left, answer, until = memoryview(question), b"", time.monotonic() + _SECONDS
         ended = os.pidfd_open(process.pid)
         try:
             while True:
                 if self._asked():
-                    return said, "was ended, because rmqtool was asked to end,"
+                    return answer, "was ended, because rmqtool was asked to end,"
                 if (rest := until - time.monotonic()) <= 0:
-                    return said, f"has given no answer within {_SECONDS:.0f} s"
+                    return answer, f"has given no answer within {_SECONDS:.0f} s"
                 ready, writable, _ = select.select([out, ended, self._interrupt], [to] if left else [], [], rest)
                 if writable:
                     left = _tell(process, left)
                 if out in ready:
                     data = os.read(out, _CHUNK)
-                    said = (said + data)[:_KEPT]
+                    answer = (answer + data)[:_KEPT]
                     if not data:  # it has closed it, and will say no more
                         select.select([ended, self._interrupt], [], [], max(until - time.monotonic(), 0))
                         ready = [ended] if process.poll() is not None else []
@@ -134,7 +134,7 @@ class DecidingCommand:
                     pass
                 if ended in ready:
                     process.wait()
-                    return (said + _rest(out))[:_KEPT], None
+                    return (answer + _rest(out))[:_KEPT], None
         finally:
             os.close(ended)
 

@@ -124,7 +124,7 @@ def _note_counts(rows: list[Requeued], group: str) -> int:
     if not rows:
         note(f"no such dead letter of {group}")
         return 1
-    words = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
-    counts = {state: sum(row.state == state for row in rows) for state in words}
-    note(", ".join(f"{count} {words[state]}" for state, count in counts.items() if count))
+    texts = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
+    counts = {state: sum(row.state == state for row in rows) for state in texts}
+    note(", ".join(f"{count} {texts[state]}" for state, count in counts.items() if count))
     return 0

@@ -117,11 +117,11 @@ class _Mirror:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
-        words = f"{counted(sum(one.messages for one in self._copied.values()), 'message')} copied"
-        note(f"{words}; the same command goes on from there" if stop.is_set() else words)
+        summary = f"{counted(sum(copied.messages for copied in self._copied.values()), 'message')} copied"
+        note(f"{summary}; the same command goes on from there" if stop.is_set() else summary)
         if stop.is_set() and not self._plan.follow:
             return stop.exit_code
-        return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
+        return 1 if self._away or any(copied.expired for copied in self._copied.values()) else 0
 
     def _open_store(self, release: Release | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
@@ -141,19 +141,19 @@ class _Mirror:
             total = min(total, self._left)
         try:
             with stage("copying messages", total, "messages") as copying:
-                async with aclosing(self._messages(cluster, origin, store, positions, ends)) as found:
+                async with aclosing(self._messages(cluster, origin, store, positions, ends)) as messages:
                     while not stop.is_set() and self._left != 0:
-                        coming = asyncio.ensure_future(anext(found, None))
+                        coming = asyncio.ensure_future(anext(messages, None))
                         await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
                         if not coming.done():
                             coming.cancel()
                             await asyncio.wait([coming])
                             break
-                        got = coming.result()
-                        if got is None:
+                        batch = coming.result()
+                        if batch is None:
                             break
-                        self._take(store, positions, *got)
-                        copying.done = sum(one.messages + one.expired for one in self._copied.values())
+                        self._take(store, positions, *batch)
+                        copying.done = sum(copied.messages + copied.expired for copied in self._copied.values())
         finally:
             stopped.cancel()
             if positions.at:
@@ -244,7 +244,7 @@ class _Mirror:
     ) -> None:
         """Append what is new of a queue, and keep where it is."""
         at, copied = positions.at[key], self._copied[key]
-        new = [one for one in messages if one.queue_offset >= at][: self._left]
+        new = [message for message in messages if message.queue_offset >= at][: self._left]
         for result, message in zip(store.append_many([self._copy(positions, key, m) for m in new]), new, strict=True):
             if not result.ok:
                 raise CannotGoOn(f"{key.topic}: the message at queue offset {message.queue_offset}: {result.reason}")
@@ -389,10 +389,10 @@ def _compare(queue: MessageQueue, message: Received, last: Last | None) -> None:
 
 def _ensure_queues(state: BrokerState, topic: str, count: int) -> None:
     """A topic with as many queues as in the cluster: where it has got more, nobody would look for messages there."""
-    found = state.ensure_topic(topic, count)
-    if min(found.read_queue_nums, found.write_queue_nums) < count:
-        read, write = max(found.read_queue_nums, count), max(found.write_queue_nums, count)
-        state.set_topic(replace(found, read_queue_nums=read, write_queue_nums=write))
+    config = state.ensure_topic(topic, count)
+    if min(config.read_queue_nums, config.write_queue_nums) < count:
+        read, write = max(config.read_queue_nums, count), max(config.write_queue_nums, count)
+        state.set_topic(replace(config, read_queue_nums=read, write_queue_nums=write))
 
 
 def _row(item: tuple[Key, Copied]) -> dict[str, object]:

@@ -98,21 +98,21 @@ class StoreSource:
                 continue
             if stop is not None and item.physical_offset >= stop:
                 continue
-            for inner, one in enumerate(item.messages()):
+            for inner, message in enumerate(item.messages()):
                 place = Place(item.physical_offset, inner)
-                if (last is None or place > last) and self.chosen.has(one.record):
-                    yield self._step(place, one.record)
+                if (last is None or place > last) and self.chosen.has(message.record):
+                    yield self._step(place, message.record)
 
     def _check(self, last: Place, digest: int) -> None:
-        found = self.log.read(last.at)
-        if found is None:
+        message = self.log.read(last.at)
+        if message is None:
             if self.log.min_offset > last.at:
                 note(f"the log now begins at {self.log.min_offset}, after {last}, where the last run ended")
                 return
             raise Refused(
                 f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
             )
-        records = [one.record for one in found.messages()]
+        records = [one.record for one in message.messages()]
         if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
             raise Refused(
                 f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"
