@@ -178,6 +178,13 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(TEXT)
         return 0
+    if "-h" in argv or "--help" in argv:
+        from rmqtool.cli.startup.help_screens import recorded
+
+        text = recorded(argv)
+        if text is not None:
+            sys.stdout.write(text)
+            return 0
     from rmqtool.cli.startup import quick
     from rmqtool.cli.startup.defaults import read
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore

@@ -152,8 +152,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _shows("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
             _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
             _shows("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
-            _writes("reset", "consumers.group", "Set the offsets of a group.", "store group topic"),
-            _writes("clone", "consumers.group", "Give a group the offsets of another.", "store group group topic"),
+            _writes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
+            _writes(
+                "clone", "consumers.set_offsets", "Give a group the offsets of another.", "store group group topic"
+            ),
             _shows(
                 "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"
             ),

@@ -48,6 +48,26 @@ BodyOption = Annotated[
         help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
     ),
 ]
+NAMESRV = "127.0.0.1:9876"
+"""The default of ``--namesrv``."""
+NamesrvOption = Annotated[
+    str,
+    typer.Option(
+        "--namesrv",
+        metavar="ADDRS",
+        envvar="NAMESRV_ADDR",
+        help="Name servers of the cluster: HOST:PORT, or several with ; between.",
+    ),
+]
+BroadcastOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
+    ),
+]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
+]
 TlsOption = Annotated[
     str | None,
     typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),

@@ -1,9 +1,25 @@
-"""``group reset`` and ``group clone`` behind their options: what they plan, and how it is carried out."""
+"""The commands ``group reset`` and ``group clone``: they set the offsets of a group."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
 
-from rmqtool.cli.framework.planning import Consent, carry_out, refuse_if_held
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_log
+from rmqtool.cli.framework.options import (
+    BackupOption,
+    BroadcastOption,
+    BrokerConfOption,
+    BrokerOption,
+    Output,
+    OutputOption,
+    QueueOption,
+    StoreDir,
+    TopicOption,
+)
+from rmqtool.cli.framework.planning import ASK, Consent, carry_out, refuse_if_held
 from rmqtool.cli.render.output import write_object
 from rmqtool.cli.render.rows import write_rows
 from rmqtool.cli.render.text import note
@@ -19,8 +35,95 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.table import heed
 from rmqtool.words import counted
 
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
+ClampOption = Annotated[
+    bool, typer.Option("--clamp", help="Take the nearest offset if one is out of its queue's range.")
+]
 
-def reset_planner(
+
+@command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
+def group_reset(
+    store: StoreDir,
+    consumer_group: GroupArgument,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first message that is still there.")
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end, after the last message.")] = False,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
+    ] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift", metavar="N", help="By this many messages; a negative number goes back.")
+    ] = None,
+    from_csv: Annotated[
+        str | None,
+        typer.Option("--from-csv", metavar="FILE", help="To the offsets in this file (newOffset, or consumerOffset)."),
+    ] = None,
+    clamp: ClampOption = False,
+    broadcast: BroadcastOption = None,
+    broker: BrokerOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Set a stopped broker's offsets of a group; the plan is shown first.
+
+    Without --topic, in every topic that the group has offsets in, except its retry topic. --output csv of a --dry-run
+    is a file that --from-csv takes, edited or not; rows whose consumerOffset is no longer the current one are refused.
+    The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
+    to change, or done; 1: a dry run found something to change, or there is no such offset.
+    """
+    planner = _reset_planner(
+        consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
+        shift=shift, csv=from_csv,
+    )  # fmt: skip
+    return _run_offsets(
+        need_log(store, broker_conf, say=False).layout, _opener_of(broadcast, broker), planner, command="group-reset",
+        clamp=clamp, consent=consent, backup=backup, output=output.value, nothing=consumer_group,
+    )  # fmt: skip
+
+
+@command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
+def group_clone(
+    store: StoreDir,
+    source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
+    target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
+    topic: TopicOption = None,
+    clamp: ClampOption = False,
+    broadcast: BroadcastOption = None,
+    to_broadcast: Annotated[
+        str | None,
+        typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
+    ] = None,
+    broker: BrokerOption = None,
+    consent: Consent = ASK,
+    backup: BackupOption = None,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Give a group the offsets of another, except those of its retry topic; the plan is shown first.
+
+    With --broadcast or --to-broadcast one side is the file of a broadcasting client, for a group that changes its
+    message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
+    that does not exist is created. Exit codes as for group reset.
+    """
+    layout = need_log(store, broker_conf, say=False).layout
+    planner = _clone_planner(
+        layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
+    )
+    return _run_offsets(
+        layout, _opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
+        consent=consent, backup=backup, output=output.value, nothing=source,
+    )  # fmt: skip
+
+
+def _reset_planner(
     group: str,
     topics: list[str] | None,
     queues: list[int] | None,
@@ -50,7 +153,7 @@ def reset_planner(
     return offset_plan.from_rows(group, offset_plan.read_rows(csv))
 
 
-def clone_planner(
+def _clone_planner(
     layout: StoreLayout,
     source: str,
     target: str,
@@ -74,7 +177,7 @@ def clone_planner(
     for path, group in ((broadcast, source), (to_broadcast, target)):
         if path is not None and group_of(path) != group:
             raise BadValue(f"{path}: a client keeps the offsets of {group} in a directory with that name")
-    origin = opener_of(broadcast, broker)
+    origin = _opener_of(broadcast, broker)
 
     def offsets() -> Mapping[Key, int]:
         return origin(layout, lambda _text: None).offsets
@@ -82,7 +185,7 @@ def clone_planner(
     return offset_plan.clone(source, target, topics, offsets if broadcast != to_broadcast else None)
 
 
-def opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
+def _opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
     """Where offsets are: in a broadcasting client's file, or else in the broker's."""
 
     def opened(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
@@ -91,7 +194,7 @@ def opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = F
     return opened
 
 
-def run_offsets(
+def _run_offsets(
     layout: StoreLayout,
     opener: Opener,
     planner: Planner,
