@@ -48,7 +48,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
-_WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
+_WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's names, and the titles of tables
 
 
 class By(StrEnum):
@@ -133,7 +133,8 @@ def group_inflight(
 ) -> int:
     """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
 
-    State invisible: nobody else gets it yet; due: the broker puts it into the retry topic when it runs again. Ordered
+    State invisible: no other consumer gets it yet; due: the broker will put it into the retry topic when it runs again.
+        Ordered
     groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
     """
     import time
@@ -224,14 +225,14 @@ def _lags(
 
 
 def _nobody_behind(rows: Sequence[GroupLag]) -> str:
-    """What ``--lagging`` says where nothing is left to show."""
+    """The note when no group lags."""
     groups = {row.group for row in rows}
     who = f"group {groups.pop()} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
     return f"{who} behind: no messages to consume, and none in flight"
 
 
 def _columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Columns of a table: what POP consumers hold only where there is something."""
+    """The columns of a table: those about POP only when a POP consumer holds messages."""
     shown = any(row.inFlight for row in rows)
     chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
     return tuple(name for name in chosen if shown or name != "inFlight")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqtool.services.lookup.configs import Warn
     from rmqtool.store.layout.paths import StoreLayout
 
-_MOST_QUEUES = 1 << 16  # of one broker; more is damage
+_MOST_QUEUES = 1 << 16  # of one broker; a higher number is damage
 
 
 class StrategyName(StrEnum):
@@ -98,7 +98,7 @@ def _plan(
     """The rows of the plan; none where the topic has no queues.
 
     Raises:
-        BadValue: options that a client would throw for.
+        BadValue: a client would refuse the options.
     """
     from rmqtool.rules.broadcast import QueueName
     from rmqtool.rules.rebalance import BadAllocation, plan
@@ -117,7 +117,7 @@ def _plan(
 
 
 def _brokers(layout: "StoreLayout", topic: str, brokers: list[str], warn: "Warn") -> dict[str, int]:
-    """Broker name to its number of read queues, in this store unless the option says another."""
+    """Each broker's number of read queues: from the option, or from this store."""
     from rmqtool.services.lookup.configs import topics_of
     from rmqtool.services.lookup.queue_messages import TopicQueues
 

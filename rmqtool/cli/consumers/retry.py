@@ -35,7 +35,7 @@ class RetryState(StrEnum):
 
 
 def _by_name(groups: list[str] | None) -> list[str] | None:
-    """Groups that need not be looked for, because all are named and none is a pattern."""
+    """The groups, if all are named in full; None if they have to be searched for."""
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 

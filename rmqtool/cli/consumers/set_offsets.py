@@ -138,7 +138,7 @@ def _reset_planner(
     """The plan that the options of ``group reset`` ask for.
 
     Raises:
-        BadValue: none of them, or several.
+        BadValue: none of them is given, or several are.
     """
     targets = [Target("earliest")] * earliest + [Target("latest")] * latest
     targets += [Target("time", parse_time(time))] if time is not None else []
@@ -166,7 +166,7 @@ def _clone_planner(
     """The plan of ``group clone``.
 
     Raises:
-        BadValue: the same group twice, or a name that no client could use; or the group of a client's file is another.
+        BadValue: the groups are the same, the new name is invalid, or a client's file belongs to another group.
     """
     if source == target and broadcast == to_broadcast:
         raise BadValue("both groups are the same")
@@ -186,7 +186,7 @@ def _clone_planner(
 
 
 def _opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
-    """Where offsets are: in a broadcasting client's file, or else in the broker's."""
+    """Opens the file with the offsets: a broadcasting client's, or the broker's."""
 
     def opened(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
         return BrokerFile(layout, warn) if broadcast is None else ClientFile(broadcast, broker, may_be_new=may_be_new)
@@ -249,7 +249,7 @@ def _note_moves(plan: OffsetPlan) -> None:
 
 
 def _question(plan: OffsetPlan) -> str | None:
-    """What to ask: with the messages that consumers get again or never; None where no offset changes."""
+    """The question, with how many messages will be consumed again or skipped; None if no offset changes."""
     if not plan.changes:
         return None
     steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]

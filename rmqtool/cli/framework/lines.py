@@ -14,9 +14,9 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Row
 
-_READ = 1 << 20  # bytes taken at once, and so many messages in one go as they hold
-_LONGEST = 64 << 20  # of a line; no message of a broker's is so long
-_NO_TEXT = frozenset(range(32)) - frozenset(b"\t\n\r")  # bytes that no JSON has
+_READ = 1 << 20  # bytes read at once; their messages are handled together
+_LONGEST = 64 << 20  # bytes of a line; longer than any message
+_NO_TEXT = frozenset(range(32)) - frozenset(b"\t\n\r")  # control characters, which JSON does not contain
 
 
 class Lines:
@@ -24,11 +24,11 @@ class Lines:
 
     Attributes:
         ended: whether all of it was read.
-        size: bytes that there are to read; None where nobody knows.
-        done: bytes that were read.
+        size: bytes to read; None if unknown.
+        done: bytes read.
 
     Raises:
-        UnreadableStore: it cannot be read, or is no text.
+        UnreadableStore: it cannot be read, or is not text.
     """
 
     def __init__(self, file: str) -> None:
@@ -49,7 +49,7 @@ class Lines:
             raise UnreadableStore(f"{self._name}: {os.strerror(err.errno or 0)}") from err
 
     def _check(self) -> None:
-        """What can be refused before anything is written."""
+        """Refuse what can be refused before anything is written."""
         kind = os.fstat(self._fd).st_mode
         if stat.S_ISDIR(kind):
             raise UnreadableStore(f"{self._name}: is a directory; give a file with one message on each line")
@@ -59,7 +59,7 @@ class Lines:
             self._check_text(os.pread(self._fd, _READ, at))
 
     def _check_text(self, data: bytes) -> None:
-        """The first line tells what the file is; whatever else is no message is answered by line."""
+        """Refuse a file whose first line is not text; later bad lines are refused one by one."""
         first, end, _rest = data.lstrip().partition(b"\n")
         try:
             getincrementaldecoder("utf-8")().decode(first, final=bool(end) or len(data) < _READ)
@@ -76,7 +76,7 @@ class Lines:
         os.close(self._fd)
 
     def _chunks(self, ending: StopSignal) -> Iterator[list[bytes]]:
-        """Whole lines, as many as are there; of a slow writer each is passed on when it comes."""
+        """Complete lines, as soon as they arrive."""
         rest, begun = b"", False
         while ending.readable(self._fd):
             try:
@@ -103,14 +103,14 @@ class Lines:
     def rows(
         self, ending: StopSignal, read: Fields | Callable[[bytes], Row | ValueError] | None = None
     ) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
-        """(line numbers, rows), some at a time; empty lines are passed over. A signal ends it.
+        """(line numbers, rows), in batches, without empty lines. A signal ends the input.
 
         Args:
-            read: makes a row of a line; or the fields that rows, which are JSON objects, have.
+            read: converts a line; or the fields to take from rows, which are then JSON objects.
 
         Raises:
             UnreadableStore: it cannot be read any more.
-            BadValue: a line has no end.
+            BadValue: a line is too long.
         """
         if not callable(read):
             read = partial(_parse_row, read or Fields(tell=note), self._name)
@@ -122,7 +122,7 @@ class Lines:
 
 
 def _parse_row(fields: Fields, name: str, line: bytes) -> Row | ValueError:
-    """The row of a line of NDJSON, or why it is none."""
+    """The row in a line of NDJSON, or why there is none."""
     try:
         row = json.loads(line)
     except RecursionError:

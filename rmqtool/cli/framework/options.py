@@ -1,4 +1,4 @@
-"""Options that many commands share, said once."""
+"""Options that many commands share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -95,7 +95,7 @@ GroupOption = Annotated[
     list[str] | None,
     typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
 ]
-# option, and the word behind the store that says the same
+# option, and the argument that may be given instead
 SELECTED: tuple[tuple[Any, Any], ...] = (
     (GroupOption, Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The same as --group.")]),
     (TopicOption, Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The same as --topic.")]),

@@ -1,4 +1,4 @@
-"""In whose name commands ask brokers with access control: the keys of a file, or of the environment."""
+"""Credentials for brokers with access control, from a file or the environment."""
 
 import os
 
@@ -9,13 +9,13 @@ from rmqtool.remoting.files import read_small
 from rmqtool.remoting.signing import Credentials
 
 ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
-_MOST = 1 << 16  # bytes of such a file
+_MOST = 1 << 16  # bytes of a file with credentials
 
 
 def credentials(file: str | None) -> Credentials | None:
-    """Those of a file in the form of mqadmin's ``tools.yml``; without one those of the environment, if there are any.
+    """The credentials in a file like mqadmin's ``tools.yml``, or else in the environment, if any.
 
-    No error says anything of what the file or a variable holds.
+    Errors never quote the file or a variable.
 
     Raises:
         BadValue: a key is missing, or the file cannot be understood.
@@ -52,7 +52,7 @@ def _read(file: str) -> dict[str, object]:
 
 
 class _TextLoader(yaml.BaseLoader):
-    """Values are text as they stand: a key like 0123 or 1e5 is no number. Nobody needs aliases."""
+    """Reads every scalar as text, so a key like 0123 or 1e5 stays as it is. No aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

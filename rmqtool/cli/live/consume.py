@@ -38,7 +38,7 @@ from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group
 
-_OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973
+_OFFSETS = 100_000_000_000  # a smaller number is an offset, as no message was stored before 1973
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
@@ -119,10 +119,10 @@ def consume(
 
 
 def _check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
-    """What goes together.
+    """Check that the options go together.
 
     Raises:
-        BadValue: it does not.
+        BadValue: they do not.
     """
     if ack and group is None:
         raise BadValue("--ack: give --group too, the group for which messages are consumed")
@@ -191,7 +191,7 @@ class _Looking:
         return 0 if (count or self._follow) and not readable.refused else 1
 
     async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
-        """Where to begin in a queue, and its end now."""
+        """(offset to begin at, current end) of a queue."""
         low, high = await puller.offsets(queue)
         if self._group is not None:
             return max(await puller.committed(queue) or 0, low), high

@@ -32,7 +32,7 @@ from rmqtool.rules.resending import own_properties
 from rmqtool.rules.sending import check_group, check_message, check_topic
 from rmqtool.words import counted
 
-_MOST_NAMED = 100  # lines that are named on stderr
+_MOST_NAMED = 100  # lines named on stderr
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _COLUMNS = (
     Column("line", right=True),
@@ -144,7 +144,7 @@ class SendPlan:
 
 
 class Unsent(RmqError):
-    """No broker answers any more: the words say how far it went."""
+    """No broker answers any more; the message says how far it went."""
 
 
 class _Messages:
@@ -163,7 +163,7 @@ class _Messages:
         """The message of a row.
 
         Raises:
-            ValueError: it is none, or none that a broker takes.
+            ValueError: it is not a message, or not one that a broker accepts.
         """
         fields = message_fields({**row, "topic": self.plan.topic})
         properties = fields["properties"]
@@ -187,7 +187,7 @@ class _Messages:
 
 
 def _delay(text: str | None) -> tuple[int, int | None]:
-    """Level, and time: ms since the epoch, or negative where it is counted from each message's sending."""
+    """(level, time in ms since the epoch, or negative if relative to sending)."""
     if text is None:
         return 0, None
     if re.fullmatch("[0-9]{1,2}", text):
@@ -208,7 +208,7 @@ def _queue(text: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | N
     """The queue that is meant.
 
     Raises:
-        BadValue: it is none that messages of the topic can go to.
+        BadValue: the topic has no such queue for writing.
     """
     if text is None:
         return None
@@ -250,7 +250,7 @@ class _Tally:
         self._row(line, "SENT", msgId=message_id)
 
     def write_undecided(self, line: int, result: SendResult, reason: str) -> None:
-        """Half of a transaction was stored, and its broker has not said that it knows the end."""
+        """A half message was stored, but its broker has not confirmed the outcome."""
         self.write_stored(line, result, "UNDECIDED")
         self.sent, self.refused = self.sent - 1, self.refused + 1
         note(f"line {line}: {reason}")
@@ -273,14 +273,14 @@ class _Tally:
             raise self._output_lost(err) from err
 
     def flush(self) -> None:
-        """Rows so far are on their way."""
+        """Flush the rows written so far."""
         try:
             sys.stdout.flush()
         except OSError as err:
             raise self._output_lost(err) from err
 
     def close(self) -> None:
-        """There are no more."""
+        """End the output."""
         try:
             self._writer.close()
             sys.stdout.flush()
@@ -325,7 +325,7 @@ class _Sender:
         self._next = time.monotonic()
 
     def take(self, numbers: Sequence[int], rows: Sequence[Message | str]) -> None:
-        """Send the messages among the rows, and answer all of them, until a signal comes.
+        """Send the messages and answer every row, until a signal comes.
 
         Raises:
             Unsent: no broker answers any more.
@@ -342,7 +342,7 @@ class _Sender:
             self._tally.flush()
 
     def _groups(self, rows: Sequence[tuple[int, Message | str]]) -> Iterator[list[tuple[int, Message | str]]]:
-        """Runs of messages that may go in one request, in order; of one where they may not."""
+        """Split messages, in order, into groups that may go in one request."""
         group: list[tuple[int, Message | str]] = []
         for line, row in rows:
             alone = isinstance(row, str) or row.delay_level > 0 or "DELAY" in row.properties
@@ -395,7 +395,7 @@ class _Sender:
         except NotEnded as err:
             undecided.add(err.sent.message_id, line)
             self._tally.write_undecided(line, err.sent, str(err))
-        else:  # what is not stored as safely as it should be is rolled back
+        else:  # a message that is not stored safely is rolled back
             self._tally.write_stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
 
     def _write_failed(self, lines: Sequence[int], err: NotSent) -> None:

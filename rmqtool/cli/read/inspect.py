@@ -123,7 +123,7 @@ def config(
         from formats.config.files import kind_of
 
         if kind_of(file) is not None:
-            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, and says where
+            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, with its place
         write_object(
             "ndjson" if output is Output.ndjson else "json", raw_config(layout, file + ".bak" if bak else file)
         )

@@ -212,7 +212,7 @@ def query_time(
 
 
 def _note_unbuilt(log: CommitLog) -> None:
-    """Why a queue in RocksDB may seem shorter than it is."""
+    """Warn that a queue in RocksDB may seem shorter than it is."""
     from rmqtool.services.lookup.queue_messages import warn_of_unbuilt
 
     warn_of_unbuilt(log, lambda text: note(f"warning: {text}"))

@@ -116,7 +116,7 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
 
 
 def _say_left(left: list[NotTaken]) -> bool:
-    """Say which messages are not taken, because they are in the tier alone; whether there are any."""
+    """Note which messages are left out because they are only in the tier; returns whether there are any."""
     for message in left:
         note(f"{message.topic} queue {message.queueId}: {counted(message.messages, 'message')} not taken, "
              f"queue offsets {message.firstOffset} to {message.nextOffset - 1}")  # fmt: skip
@@ -135,10 +135,10 @@ def _export(layout: StoreLayout, new_store: str, output: str) -> int:
     """``export``: 0.
 
     Raises:
-        CorruptFile: not all of the source can be read, or be as it was.
+        CorruptFile: part of the source cannot be read or cannot be kept as it is.
     """
     report = export_store(layout, new_store)
-    if output in PEOPLE:  # of what was lost, which is nothing
+    if output in PEOPLE:  # of what was lost: nothing
         _warn(report.warnings)
     else:
         _say(report.to_dict(), output)
@@ -151,7 +151,7 @@ def _salvage_to_file(layout: StoreLayout, form: str, out: str, output: str) -> i
     """``salvage --to``: 0, or 1 when something was lost.
 
     Raises:
-        BadValue: stdout for Parquet, which readers must be able to seek in.
+        BadValue: Parquet to stdout, which is not seekable.
     """
     if out == "-":
         if form != "ndjson":
@@ -174,7 +174,7 @@ def _writer_of(form: str) -> WriteAll:
 
 
 def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
-    """Every intact message as a line of ``commitlog dump``; returns their number."""
+    """Write every intact message as a line of ``commitlog dump``; returns their number."""
     messages = 0
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         for item in log.walk():
@@ -224,7 +224,7 @@ def _cut_off(err: OSError) -> OutputLost:
 
 
 def _say(report: dict[str, Any], output: str) -> None:
-    """The lost ranges, or as an object all of the report; warnings."""
+    """Show the lost ranges, or as JSON the whole report, and the warnings."""
     if output in ("json", "ndjson"):
         write_object(output, report)
     else:

@@ -1,7 +1,7 @@
-"""Defaults of options that a user has set once: in the environment, or in a small file.
+"""The user's defaults for options, from the environment or a small file.
 
-An option on the command line counts before the environment (``RMQTOOL_OUTPUT``), and that before the file. Nothing that
-makes a command write, or stops it from asking, can be set here.
+The command line takes precedence over the environment (``RMQTOOL_OUTPUT``), and that over the file. Options that make a
+command write, or stop it from asking, cannot be set here.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from rmqtool.errors import BadValue, UnreadableStore
 
-# option: values that it takes; none where they are not a few words
+# option: its values, if they are a fixed choice
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
@@ -21,10 +21,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Parameter name (``broker_conf``) to its default, for those that are set.
+    """Parameter name (``broker_conf``) to its default, if set.
 
     Raises:
-        BadValue: a value or a name makes no sense; the words say where it stands.
+        BadValue: an invalid name or value; the message says where.
         UnreadableStore: the file cannot be read.
     """
     path = _path(environment)
@@ -37,7 +37,7 @@ def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def _path(environment: Mapping[str, str]) -> str | None:
-    """The file, where there is one; it must be there where it is named."""
+    """The file, if any; one that is named explicitly must exist."""
     if (named := environment.get("RMQTOOL_CONFIG")) is not None:
         return named or None
     home = environment.get("HOME")

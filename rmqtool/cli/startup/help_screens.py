@@ -1,17 +1,17 @@
-"""Help texts as they were recorded, so that no help waits for what its command loads.
+"""Recorded help texts, so that help need not load the command.
 
 ``python -m tests.cli.derive`` records them in ``help.txt``, for terminals of 80 columns and more.
 """
 
 import os
 
-WIDTH = 80  # columns; for a narrower terminal the command itself lays its help out
+WIDTH = 80  # columns; on a narrower terminal the command formats its help
 PATH = os.path.join(os.path.dirname(__file__), "help.txt")
 _HEADING = "# "
 
 
 def recorded(argv: list[str]) -> str | None:
-    """The help that a command line asks for; None where it asks for something else, or nothing is recorded for it."""
+    """The help that a command line asks for; None if it asks for anything else, or none is recorded."""
     if len(argv) < 2 or argv[-1] not in ("-h", "--help") or _columns() < WIDTH:
         return None
     name = " ".join(argv[:-1])

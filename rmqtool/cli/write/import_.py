@@ -92,7 +92,7 @@ def import_(
 
 
 def _batches(path: str, fields: Fields, ending: StopSignal, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
-    """(row numbers, rows) of one input, which are counted when they were taken."""
+    """(row numbers, rows) of one input; progress counts rows once they are handled."""
     if path == "-" or path.endswith(_NDJSON):
         before = importing.done
         with Lines(path) as lines:
@@ -110,7 +110,7 @@ def _batches(path: str, fields: Fields, ending: StopSignal, importing: Stage) ->
 
 
 def _size(sources: list[str]) -> tuple[int | None, str]:
-    """How much there is to import, and of what; None where inputs of several kinds, or of unknown length, are mixed."""
+    """(amount to import, unit); the amount is None for mixed inputs or unknown lengths."""
     lines = [path for path in sources if path == "-" or path.endswith(_NDJSON)]
     if len(lines) == len(sources) and all(map(os.path.isfile, lines)):
         return sum(map(os.path.getsize, lines)), "bytes"
@@ -129,7 +129,7 @@ def _topics(store: str) -> Topics:
 
 
 def _in_order(path: str, sources: list[str]) -> None:
-    """The store to make comes first, the files behind it."""
+    """Refuse arguments in the wrong order: the new store comes first."""
     if len(sources) == 1 and sources[0] != "-" and not os.path.lexists(sources[0]) and _is_input(path):
         raise BadValue(f"{path} is no new store: that comes first, as in {command_line('import', sources[0], path)}")
 
@@ -163,17 +163,17 @@ def _import(
 
 
 class _NothingTaken(Exception):
-    """Every row was refused: no store is made of that."""
+    """Every row was refused, so no store is made."""
 
 
 class Steps:
-    """Where the times of messages step back, from one to the next."""
+    """Counts how often the store times of messages step back."""
 
     def __init__(self) -> None:
         self._last = self._count = self._most = 0
 
     def add(self, answers: Sequence[Answer]) -> None:
-        """More messages as they were stored."""
+        """Count further stored messages."""
         last = self._last
         for answer in answers:
             if not isinstance(answer, str) and answer.ok:
@@ -184,7 +184,7 @@ class Steps:
         self._last = last
 
     def say(self) -> None:
-        """One line on stderr, where they do."""
+        """Note it if they do."""
         if self._count:
             note(
                 f"store times step back {self._count} times, by {self._most} ms at most: messages keep the order "

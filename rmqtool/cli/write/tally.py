@@ -1,4 +1,4 @@
-"""What became of the messages that a command was given: answers line by line, or counts."""
+"""The answers to appended messages: line by line, or as counts."""
 
 import os
 import sys
@@ -15,15 +15,15 @@ from rmqtool.services.sending.importer import Answer
 from rmqtool.store.append.answers import PutResult
 from rmqtool.words import counted
 
-_MOST_NAMED = 100  # lines that are named on stderr
+_MOST_NAMED = 100  # lines named on stderr
 
 
 class AppendTally:
-    """What became of the rows: acknowledged one by one, or counted.
+    """Reports what became of each row, or counts.
 
     Args:
         output: form of the result; a table has the counts.
-        unit: what a row is called on stderr.
+        unit: name of a row in notes.
     """
 
     def __init__(self, output: str, unit: str = "line") -> None:
@@ -37,7 +37,7 @@ class AppendTally:
             raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
 
     def take(self, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
-        """The answers for some rows.
+        """Report the answers for some rows.
 
         Raises:
             OutputLost: they cannot be written any more.
@@ -57,7 +57,7 @@ class AppendTally:
             raise self._output_lost(err, "what follows was not read") from err
 
     def _count(self, number: int, answer: Answer, *, silently: bool = False) -> dict[str, Any]:
-        """The answer as a row."""
+        """Count an answer; returns its row."""
         if not isinstance(answer, str) and answer.ok:
             self.counts[answer.topic, answer.queue_id] += 1
             return _place_of(number, answer)
@@ -88,10 +88,10 @@ class AppendTally:
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}{upto}; {rest}")
 
     def close(self, ending: StopSignal | None = None) -> int:
-        """The end of the table or of the list; the exit code.
+        """End the output; returns the exit code.
 
         Args:
-            ending: where a signal has ended it before all was read.
+            ending: the signal that ended reading, if any.
 
         Raises:
             OutputLost: it cannot be written.

@@ -55,7 +55,7 @@ from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
-_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is reported again, and s between them
+_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; how often a gap must be reported, and s between the reports
 _MADE_AGAIN = (
     "the topic was made again since then, or its broker's store, and what it has is not what was copied: mirror it "
     "into another store"
@@ -135,7 +135,7 @@ class _Mirror:
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._left = plan, plan.limit
         self._copied: dict[Key, Copied] = {}
-        self._away: set[Key] = set()  # queues that were copied before and cannot be read now
+        self._away: set[Key] = set()  # queues copied before that cannot be read now
         self._saved = 0.0
 
     async def go(self, options: ClientOptions, release: Release | None, output: str) -> int:
@@ -148,7 +148,7 @@ class _Mirror:
                 except RemotingError as err:
                     if not stop.is_set():
                         raise
-                    note(str(err))  # what was asked for last never came
+                    note(str(err))  # the last request was not answered
                 finally:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
@@ -198,7 +198,7 @@ class _Mirror:
     async def _begin(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
     ) -> dict[Key, int]:
-        """Positions of queues that are new, in the store before any message of them; and the ends of all queues now."""
+        """Store the positions of new queues before any of their messages; returns the current ends of all queues."""
         there = {queue.topic for queue in store.queues() if queue.maxOffset > 0}
         for topic in self._plan.topics:
             if topic in there and not any(key.topic == topic for key in positions.at):
@@ -217,7 +217,7 @@ class _Mirror:
     async def _find_queues(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions
     ) -> dict[Key, int]:
-        """Queues that this _run_plan does not copy yet, with their ends now."""
+        """New queues, with their current ends."""
         state, ends = BrokerState(store, note), dict[Key, int]()
         for topic in self._plan.topics:
             queues = [queue for queue in (await cluster.route(topic)).readable if key_of(queue) not in self._copied]
@@ -227,7 +227,7 @@ class _Mirror:
                 key = key_of(queue)
                 low, high = await origin.offsets(queue)
                 if key not in positions.last and low < positions.at.get(key, low):
-                    positions.at[key] = low  # nothing of it was copied: not even of the queue that there was before
+                    positions.at[key] = low  # nothing was copied, not even from an earlier queue of that name
                 at = positions.at.setdefault(key, low)
                 await origin.prove(queue, at, positions.last.get(key), (low, high))
                 self._copied[key] = Copied(at, at)
@@ -241,7 +241,7 @@ class _Mirror:
     async def _messages(
         self, cluster: Cluster, origin: "_Origin", store: Store, positions: MirrorPositions, ends: dict[Key, int]
     ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
-        """Queue, its next messages, and where it goes on."""
+        """(queue, its next messages, the offset after them)."""
         queues = {key_of(q): q for topic in self._plan.topics for q in (await cluster.route(topic)).readable}
         for key, end in ends.items():
             while (at := positions.at[key]) < end:
@@ -260,7 +260,7 @@ class _Mirror:
                     if messages:
                         queue = messages[0].queue
                         at = positions.at[key_of(queue)]
-                        if messages[0].queue_offset != at:  # what a broker passes over may have expired, or is another
+                        if messages[0].queue_offset != at:  # expired, or another queue
                             consumer.seek(queue, at)
                             yield key_of(queue), *await origin.messages(queue, at, positions.last.get(key_of(queue)))
                             consumer.seek(queue, positions.at[key_of(queue)])
@@ -272,13 +272,13 @@ class _Mirror:
                 except (ClientError, RemotingError) as err:
                     note(f"{err}; it is tried again")
                     await asyncio.sleep(_PAUSE)
-                    for queue in consumer.assigned():  # what was polled and not copied comes again
+                    for queue in consumer.assigned():  # what was polled but not copied comes again
                         consumer.seek(queue, positions.at[key_of(queue)])
 
     def _take(
         self, store: Store, positions: MirrorPositions, key: Key, messages: Sequence[Received], goes_on: int
     ) -> None:
-        """Append what is new of a queue, and keep where it is."""
+        """Append new messages of a queue, and keep its position."""
         at, copied = positions.at[key], self._copied[key]
         new = [message for message in messages if message.queue_offset >= at][: self._left]
         for result, message in zip(store.append_many([self._copy(positions, key, m) for m in new]), new, strict=True):
@@ -307,10 +307,10 @@ class _Mirror:
 
 
 class _Origin:
-    """The cluster that is mirrored: what is asked of it is asked again where no answer comes.
+    """The mirrored cluster; requests without an answer are repeated.
 
     Args:
-        stop: set when nothing more is to be tried.
+        stop: set when no more requests are to be repeated.
     """
 
     def __init__(self, cluster: Cluster, stop: StopEvent) -> None:
@@ -321,10 +321,10 @@ class _Origin:
         return await try_often(partial(self._puller.offsets, queue), self._stop, note)
 
     async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
-        """The next messages of a queue, proved by the one before them, and where it goes on.
+        """The next messages of a queue, proved by the one before them, and the offset after them.
 
         Raises:
-            CannotGoOn: the queue is not the one any more that was copied.
+            CannotGoOn: it is no longer the queue that was copied.
         """
         return await try_often(partial(self._messages, queue, at, last), self._stop, note)
 
@@ -346,7 +346,7 @@ class _Origin:
                 _compare(queue, first, last)
                 if messages:
                     return messages, pulled.next_offset
-        # the message before is gone, or there is none behind it, or all that is known is that it is not there
+        # the message before has gone, there is none after it, or it is only known to be missing
         low, high = await self._puller.offsets(queue)
         await self._prove(queue, at, last, (low, high))
         if low > at:
@@ -360,7 +360,7 @@ class _Origin:
         return pulled.messages, pulled.next_offset
 
     async def _passed_over(self, queue: MessageQueue, at: int, err: NotThere, high: int) -> tuple[list[Received], int]:
-        """What a broker does not give though it has not expired: it is believed when it is said again and again."""
+        """A gap that a broker reports although nothing has expired: believed only when reported repeatedly."""
         for _ in range(_SAID):
             await asyncio.sleep(_PAUSE)
             try:
@@ -379,13 +379,13 @@ class _Origin:
     async def prove(
         self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None
     ) -> None:
-        """That a queue is the one of which everything before an offset was copied.
+        """Prove that a queue is still the one that was copied up to an offset.
 
         Args:
-            bounds: its first offset, and its end, where they were asked for.
+            bounds: its first offset and its end, if known.
 
         Raises:
-            CannotGoOn: it is another.
+            CannotGoOn: it is another queue.
         """
         await try_often(partial(self._prove, queue, at, last, bounds), self._stop, note)
 
@@ -416,7 +416,7 @@ class _Origin:
 
 
 def _compare(queue: MessageQueue, message: Received, last: Last | None) -> None:
-    """Raises CannotGoOn where a message is not the one that was copied last."""
+    """Raise CannotGoOn if a message is not the one that was copied last."""
     if last is not None and last_of(message.record, message.queue_offset) != last:
         raise CannotGoOn(
             f"{queue}: has another message at offset {last.offset} than the one that was copied: {_MADE_AGAIN}"
@@ -424,7 +424,7 @@ def _compare(queue: MessageQueue, message: Received, last: Last | None) -> None:
 
 
 def _ensure_queues(state: BrokerState, topic: str, count: int) -> None:
-    """A topic with as many queues as in the cluster: where it has got more, nobody would look for messages there."""
+    """Give the topic as many queues as in the cluster: clients would not read from others."""
     config = state.ensure_topic(topic, count)
     if min(config.read_queue_nums, config.write_queue_nums) < count:
         read, write = max(config.read_queue_nums, count), max(config.write_queue_nums, count)

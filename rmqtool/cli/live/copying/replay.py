@@ -53,7 +53,7 @@ from rmqtool.services.sending.fields import Fields
 from rmqtool.words import counted
 
 _ROUND, _ROUND_BYTES = 1000, 8 << 20
-_MOST_NAMED = 100  # messages that are named on stderr
+_MOST_NAMED = 100  # messages named on stderr
 _NDJSON = (".ndjson", ".jsonl", ".json")
 _COLUMNS = (
     Column("topic"), Column("queueId", right=True), Column("status"), Column("messages", right=True), Column("toTopic"),
@@ -136,7 +136,7 @@ def replay(
         try:
             code = asyncio.run(running.go(options))
         finally:
-            if tally.counts or sys.exception() is None:  # an error that comes before anything else stands alone
+            if tally.counts or sys.exception() is None:  # an error before anything was sent stands alone
                 write_all(writer(output.value, REPLAY_FIELDS, _COLUMNS), tally.rows())
         earlier = f"; {before} were sent before" if before else ""
         if plan.dry_run:
@@ -163,7 +163,7 @@ class ReplayPlan:
     messages: MessageChoice
 
     def subject(self) -> dict[str, Any]:
-        """What a journal is for, as the command line has it."""
+        """The subject of the journal, from the command line."""
         source = "-" if self.source == "-" else os.path.realpath(self.source)
         names = {"topic": "topics", "queue": "queues", "tag": "tags", "key": "keys"}
         chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
@@ -177,7 +177,7 @@ class ReplayPlan:
         """Where the journal is.
 
         Raises:
-            BadValue: stdin has no place beside it.
+            BadValue: stdin, which has no place for a journal.
         """
         if self.journal is None and self.source == "-":
             raise BadValue("--journal: name a file, because stdin has no name to derive it from")
@@ -192,12 +192,12 @@ class ReplayTally:
         self.sent = self.refused = self.passed = 0
 
     def count_stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
-        """A message is at the cluster."""
+        """Count a message that is stored."""
         self.sent += 1
         self.counts[origin, status, queue, ""] += 1
 
     def passed_over(self, item: Passed) -> None:
-        """A message is not sent."""
+        """Count a message that is not to be sent."""
         if item.refused:
             self.not_taken(item.place, item.origin, item.reason)
         else:
@@ -205,7 +205,7 @@ class ReplayTally:
             self.counts[item.origin, "PASSED_OVER", None, item.reason] += 1
 
     def not_taken(self, place: Place, origin: Origin, reason: str) -> None:
-        """A message cannot be sent."""
+        """Count a message that cannot be sent, and name it."""
         self.refused += 1
         self.counts[origin, "REFUSED", None, reason[:200]] += 1
         if self.refused <= _MOST_NAMED:
@@ -253,7 +253,7 @@ def _holds_parquet(folder: str) -> bool:
 
 
 class _Running:
-    """One _run_plan."""
+    """One run."""
 
     def __init__(self, plan: ReplayPlan, source: MessageSource, journal: FileJournal, ending: StopSignal) -> None:
         self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
@@ -285,7 +285,7 @@ class _Running:
                     "another --journal"
                 ) from err
             except CannotGoOn as err:
-                if stop.is_set() and isinstance(err.__cause__, RemotingError):  # what was asked for last never came
+                if stop.is_set() and isinstance(err.__cause__, RemotingError):  # the last request was not answered
                     note(str(err))
                     self.told_to_end = True
                     return stop.exit_code
@@ -294,7 +294,7 @@ class _Running:
                 reading.cancel()
 
     async def _wake(self, stop: StopEvent) -> None:
-        """A signal also ends the wait for more of stdin."""
+        """A signal also ends waiting for stdin."""
         await stop.wait()
         self._ending.ask()
 
@@ -305,7 +305,7 @@ class _Running:
             begun = position.begun
             steps = await self._next(items, begun.count, resumed=True)
             if len(steps) < begun.count or steps[-1].place != begun.last or steps[-1].digest != begun.digest:
-                raise CannotGoOn(f"some of what the last _run_plan was about to send is gone, up to {begun.last}")
+                raise CannotGoOn(f"some of what the last run was about to send is gone, up to {begun.last}")
             if self._plan.dry_run:
                 await self._plan_steps(replay, steps)
             else:
@@ -323,10 +323,10 @@ class _Running:
     async def _next(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
         if isinstance(self._source, StoreSource):
             return self._steps(items, most, resumed=resumed)
-        return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # its writer may be slow
+        return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # stdin may be slow
 
     def _steps(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
-        """The next ones, as many as a round holds."""
+        """The next messages, at most one round."""
         steps: list[Step] = []
         size = 0
         if self._left is not None and not resumed:
@@ -353,7 +353,7 @@ class _Running:
         self._told_of(steps)
 
     def _told_of(self, steps: list[Step]) -> None:
-        """How far this is: by the places of messages where these are offsets, else by their number."""
+        """The progress: in bytes if places are offsets, else in messages."""
         if self._sending is not None and steps:
             self._sending.done = (
                 self.tally.sent if self._sending.total is None else self._source.amount_at(steps[-1].place)
