@@ -64,10 +64,10 @@ class ConsumerOffsets(ConfigFile):
         return replace(self, offsets={**self.offsets, key: {**self.offsets.get(key, {}), queue_id: offset}})
 
     def write(self, version: Version) -> dict[Key, Value]:
-        made = super(ConsumerOffsets, self).write(version)  # slots=True makes a new class, which bare super() misses
-        if version < V5_3 or not _agree(made.get("groupTopicMap"), self.offsets):
-            made.pop("groupTopicMap", None)
-        return made
+        content = super(ConsumerOffsets, self).write(version)  # slots=True makes a new class, which bare super() misses
+        if version < V5_3 or not _agree(content.get("groupTopicMap"), self.offsets):
+            content.pop("groupTopicMap", None)
+        return content
 
 
 def _agree(groups: Value, offsets: Mapping[str, Mapping[int, int]]) -> bool:

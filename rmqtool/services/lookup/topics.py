@@ -67,7 +67,7 @@ class TopicSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}  # not asdict: there may be very many
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # not asdict: there may be very many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +199,8 @@ class StoreTopics:
         if record is not None:
             return record.store_timestamp
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else None
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return message.record.store_timestamp if message is not None else None
 
     def find_unused(self) -> Iterator[UnusedTopic]:
         """Topics of the application without messages, without a consumer, or that only their files still know."""

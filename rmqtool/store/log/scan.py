@@ -45,9 +45,9 @@ def scan(
     walker = Walker(view, ROWS, crc=crc, code=code)
     forgotten = at
     while True:
-        found, following = walker.walk(at, limit, at + _WINDOW)
-        if found.records:
-            yield Scanned(found, walker.table)
+        scanned, following = walker.walk(at, limit, at + _WINDOW)
+        if scanned.records:
+            yield Scanned(scanned, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
         else:  # a record that was being written meanwhile, or one that compiled code does not know
