@@ -66,6 +66,15 @@ def test_the_first_screen_loads_next_to_nothing() -> None:
     assert len(loaded) < 10
 
 
+@pytest.mark.parametrize("words", [["send"], ["group"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
+def test_help_does_not_load_the_command(words: list[str]) -> None:
+    loaded = loaded_by(*words, "--help")
+    assert not tops(loaded) & SLOW
+    assert not {module for module in loaded if module.startswith("rmqtool.cli.") and "startup" not in module} - {
+        "rmqtool.cli.commands"
+    }
+
+
 @pytest.mark.parametrize("form", ["ndjson", "json"])
 def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
     query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])

@@ -215,10 +215,10 @@ class Connection(asyncio.Protocol):
         try:
             with memoryview(self._received) as view:
                 while not (self.closed or self._halted):
-                    if (found := frame.parse(view[at:], self.limits.frame)) is None:
+                    if (parsed := frame.parse(view[at:], self.limits.frame)) is None:
                         break
-                    at += found[1]
-                    self._take(found[0])
+                    at += parsed[1]
+                    self._take(parsed[0])
                     if self._loop.time() >= ending:
                         self._next_turn = self._loop.call_soon(self._take_turn)
             del self._received[:at]
@@ -399,13 +399,13 @@ def _late(answer: "asyncio.Future[Command]") -> None:
 
 
 def _refuse(request: Command) -> Command:
-    words = f" request type {request.code} not supported"
-    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)
+    remark = f" request type {request.code} not supported"
+    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> str:
-    found = transport.get_extra_info(name)
-    if not isinstance(found, tuple) or len(found) < 2:
+    address = transport.get_extra_info(name)
+    if not isinstance(address, tuple) or len(address) < 2:
         return "unknown"
-    host = f"[{found[0]}]" if ":" in found[0] else found[0]
-    return f"{host}:{found[1]}"
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{address[1]}"

@@ -233,9 +233,9 @@ def _accounts(conf: BrokerConf, broker_conf: str | dict[str, str] | None) -> str
 
 def _reachable(conf: BrokerConf, host: str) -> str:
     """The host by which clients reach this broker."""
-    found = conf.text("brokerIP1") or (socket.gethostname() if host in ("0.0.0.0", "::") else host)
+    address = conf.text("brokerIP1") or (socket.gethostname() if host in ("0.0.0.0", "::") else host)
     try:
-        resolved = socket.getaddrinfo(found, None, type=socket.SOCK_STREAM)[0][4][0]
+        resolved = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0]
     except OSError:
-        raise BadValue(f"brokerIP1={found}: no such host") from None
+        raise BadValue(f"brokerIP1={address}: no such host") from None
     return f"[{resolved}]" if ":" in str(resolved) else str(resolved)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.analytics.dump.salvaged import write_parquet
-from rmqtool.cli.repair.run_salvage import write_ndjson
+from rmqtool.cli.repair.salvage import write_ndjson
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage

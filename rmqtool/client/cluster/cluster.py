@@ -123,8 +123,8 @@ class Cluster(Peers):
             NoRoute: no name server knows the topic.
             RemotingError: none answers, or not with a route.
         """
-        found = self._routes.get(topic)
-        return found if found is not None and not found.assumed else await self.fetch_route(topic)
+        route = self._routes.get(topic)
+        return route if route is not None and not route.assumed else await self.fetch_route(topic)
 
     async def publish_route(self, topic: str, template: str = AUTO_CREATE, queue_nums: int = 4) -> Route:
         """As :meth:`route`, to send to: for a topic that is not there yet it is where its first message will make it.
@@ -137,9 +137,9 @@ class Cluster(Peers):
             NoRoute: no name server knows the topic, and no broker makes new ones.
             RemotingError: none answers, or not with a route.
         """
-        found = self._routes.get(topic)
-        if found is not None and found.writable:
-            return found
+        route = self._routes.get(topic)
+        if route is not None and route.writable:
+            return route
         with_queues = None
         try:
             with_queues = await self.fetch_route(topic)
@@ -197,11 +197,11 @@ class Cluster(Peers):
         Raises:
             NoRoute: no route has it.
         """
-        found = self._brokers.get(broker_name, {}).get(broker_id)
-        if found is None:
+        peer = self._brokers.get(broker_name, {}).get(broker_id)
+        if peer is None:
             which = "master" if broker_id == MASTER_ID else f"slave {broker_id}"
             raise NoRoute(f"broker {broker_name}: no route has the address of its {which}")
-        return found
+        return peer
 
     def reading_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Of a broker to read from: the one that is wanted, else any of that name (``findBrokerAddressInSubscribe``).
@@ -279,8 +279,8 @@ class Cluster(Peers):
         """What all producers and consumers of this client have together; made when it is first asked for."""
         if kind not in self._shared:
             self._shared[kind] = kind(self)
-        found: T = self._shared[kind]
-        return found
+        shared: T = self._shared[kind]
+        return shared
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

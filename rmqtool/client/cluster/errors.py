@@ -41,6 +41,6 @@ class BrokerError(ClientError):
 
     def __init__(self, response: Command, address: str) -> None:
         name = ResponseCode(response.code).name if response.code in set(ResponseCode) else "unknown code"
-        words = " ".join((response.remark or "no reason given").split())
-        super().__init__(f"{address}: {name} ({response.code}): {words[:500]}")
+        remark = " ".join((response.remark or "no reason given").split())
+        super().__init__(f"{address}: {name} ({response.code}): {remark[:500]}")
         self.code, self.remark, self.address = response.code, response.remark, address

@@ -122,13 +122,15 @@ class GroupMembership:
         known_to_it = self._openings[address], data.heartbeat_fingerprint
         data.without_sub = self._short and self._known_to.get(address) == known_to_it
         if data.without_sub:
-            data.consumer_data_set = [replace(one, subscription_data_set=[]) for one in data.consumer_data_set]
+            data.consumer_data_set = [
+                replace(consumer, subscription_data_set=[]) for consumer in data.consumer_data_set
+            ]
         request = self._peers.request(RequestCode.HEART_BEAT, h.Empty(), body_of(data))
         response = await self._peers.ask(address, request)
         if not self._short:
             return
-        said = header_from(h.HeartbeatAnswer, response, address)
-        if said.is_support_heart_beat_v2 and not said.is_sub_change:
+        answer = header_from(h.HeartbeatAnswer, response, address)
+        if answer.is_support_heart_beat_v2 and not answer.is_sub_change:
             self._known_to[address] = known_to_it
         elif self._known_to.pop(address, None) is not None and data.without_sub:
             await self._beat(address)  # all of it, and not only next time
@@ -148,7 +150,12 @@ class GroupMembership:
 def _fingerprint(data: HeartbeatData) -> int:
     """What stands for all that a client wants, from one heartbeat to the next; never 0, which stands for none."""
     groups = [
-        replace(group, subscription_data_set=[replace(one, sub_version=0) for one in group.subscription_data_set])
+        replace(
+            group,
+            subscription_data_set=[
+                replace(subscription, sub_version=0) for subscription in group.subscription_data_set
+            ],
+        )
         for group in data.consumer_data_set
     ]
     same = replace(data, client_id="", consumer_data_set=groups, heartbeat_fingerprint=0, without_sub=False)

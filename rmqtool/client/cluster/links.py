@@ -61,9 +61,9 @@ class Links:
             NotReached: none can be made.
             ConnectionLost: everything was closed.
         """
-        found = self._open.get(address)
-        if found is not None and not found.closed:
-            return found
+        link = self._open.get(address)
+        if link is not None and not link.closed:
+            return link
         if self._closed:
             raise ConnectionLost(f"{address}: the client is closed")
         dialing = self._dialing.get(address)
@@ -102,9 +102,9 @@ class Links:
 
     def drop(self, address: str, reason: str) -> None:
         """End the connection to an address, if there is one; those who wait for an answer over it get the reason."""
-        if (found := self._open.pop(address, None)) is not None:
-            found.abort(reason.removeprefix(f"{address}: "))
-            self._left = [one for one in self._left if not one.lost.is_set()] + [found]
+        if (link := self._open.pop(address, None)) is not None:
+            link.abort(reason.removeprefix(f"{address}: "))
+            self._left = [one for one in self._left if not one.lost.is_set()] + [link]
 
     async def close(self) -> None:
         """Close all of them; what was sent before still goes out."""

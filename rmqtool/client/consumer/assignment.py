@@ -84,12 +84,12 @@ def _assignment(topic: str, said: AssignmentResponse, address: str) -> Assignmen
     if said.message_queue_assignments is None:
         raise BadAnswer(f"{address}: does not say which queues of {topic} are whose")
     queues: dict[bool, set[MessageQueue]] = {True: set(), False: set()}
-    for one in said.message_queue_assignments:
-        if one.message_queue.topic != topic:
+    for assignment in said.message_queue_assignments:
+        if assignment.message_queue.topic != topic:
             raise BadAnswer(
-                f"{address}: a queue of {one.message_queue.topic[:100]} where those of {topic} were asked for"
+                f"{address}: a queue of {assignment.message_queue.topic[:100]} where those of {topic} were asked for"
             )
-        queues[one.mode == RequestMode.POP].add(one.message_queue)
+        queues[assignment.mode == RequestMode.POP].add(assignment.message_queue)
     return Assignment(queues[False], queues[True])
 
 

@@ -57,19 +57,19 @@ class Workers(Generic[T]):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         while not self._waiting.empty():
-            if (one := self._waiting.get_nowait()) is not None:
-                self._left.append(one)
+            if (waiting := self._waiting.get_nowait()) is not None:
+                self._left.append(waiting)
         return self._left
 
     async def _work(self) -> None:
-        while (one := await self._waiting.get()) is not None:
+        while (batch := await self._waiting.get()) is not None:
             if self._stopping:
-                self._left.append(one)
+                self._left.append(batch)
                 continue
             try:
-                await self._work_on(one)
+                await self._work_on(batch)
             except Exception:
-                log.exception("%r: not done", type(one))
+                log.exception("%r: not done", type(batch))
 
 
 _BUCKET, _BUCKETS = 10.0, 6  # s, and how many of them a minute has
@@ -142,16 +142,16 @@ class Calls:
             now = time.time_ns() // 1_000_000
             consumption = Consumption(group=self.group, queue=messages[0].queue, messages=messages, began=now)
             tell_hooks([hook.before for hook in hooks], consumption)
-        said = await self._call(messages)
+        answer = await self._call(messages)
         end = clock()
-        failed = len(messages) if isinstance(said, ListenerFailure | Later | Suspend) else 0
+        failed = len(messages) if isinstance(answer, ListenerFailure | Later | Suspend) else 0
         counts = self.counts.setdefault(messages[0].topic, Counts())
         counts.add(end, len(messages) - failed, failed, end - begin)
         if consumption is not None:
             consumption.took, consumption.success = round((end - begin) * 1000), not failed
-            consumption.outcome = self._outcome(said, end - begin)
+            consumption.outcome = self._outcome(answer, end - begin)
             tell_hooks([hook.after for hook in hooks], consumption)
-        return said
+        return answer
 
     def _outcome(self, said: Said | ListenerFailure, seconds: float) -> str:
         """As ConsumeReturnType names it."""
@@ -162,14 +162,14 @@ class Calls:
         return "FAILED" if isinstance(said, Later | Suspend) else "SUCCESS"
 
     async def _call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
-        said: object
+        answer: object
         try:
             if self.threads is None:
-                said = self.listener(messages)
+                answer = self.listener(messages)
             else:
-                said = await asyncio.get_running_loop().run_in_executor(self.threads, self.listener, messages)
-            if inspect.isawaitable(said):
-                said = await cast(Awaitable[object], said)
+                answer = await asyncio.get_running_loop().run_in_executor(self.threads, self.listener, messages)
+            if inspect.isawaitable(answer):
+                answer = await cast(Awaitable[object], answer)
         except asyncio.CancelledError as err:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -179,10 +179,10 @@ class Calls:
         except Exception as err:
             log.warning("%s: the listener failed", messages[0].message_id, exc_info=True)
             return ListenerFailure(f"{type(err).__name__}: {err}", err)
-        if said is None or isinstance(said, Later | Suspend | Ordered):
-            return said
-        log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(said))
-        return ListenerFailure(f"the listener returned {type(said).__name__}, which is no answer")
+        if answer is None or isinstance(answer, Later | Suspend | Ordered):
+            return answer
+        log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(answer))
+        return ListenerFailure(f"the listener returned {type(answer).__name__}, which is no answer")
 
     def close(self) -> None:
         """Begin no call more."""

@@ -110,8 +110,8 @@ class LocalOffsets:
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Where the consumer is; None where it never was."""
-        found = self._table.get(QueueName(queue.topic, queue.broker_name, queue.queue_id))
-        return None if found is None or found < 0 else found
+        offset = self._table.get(QueueName(queue.topic, queue.broker_name, queue.queue_id))
+        return None if offset is None or offset < 0 else offset
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Rewrite the file; what fails is tried again with the next offsets."""

@@ -139,10 +139,10 @@ class QueueReader(Member):
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    got = await self._ready.get()
-                    if isinstance(got, Exception):
-                        raise got
-                    polled, messages, position = got
+                    batch = await self._ready.get()
+                    if isinstance(batch, Exception):
+                        raise batch
+                    polled, messages, position = batch
                     if not self._subscriptions.holds(polled):
                         continue  # read before a seek
                     polled.position = position

@@ -21,10 +21,10 @@ def address_of(peer: str) -> Address | None:
     """The address of a peer "HOST:PORT"; None where it has none. IPv4 within IPv6 is IPv4."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def pattern(text: str | None) -> Matches:
@@ -72,19 +72,19 @@ def _range(text: str) -> Matches:
     base, most = (16, 0xFFFF) if wide else (10, 255)
     if len(parts) != (_GROUPS if wide else 4):
         raise _bad(text)
-    found = [_limits(part, base, most, text) for part in parts]
-    at = next((number for number, (low, high) in enumerate(found) if low != high), None)
+    limits = [_limits(part, base, most, text) for part in parts]
+    at = next((number for number, (low, high) in enumerate(limits) if low != high), None)
     if not at:  # the first part must be given
         raise _bad(text)
-    head, (low, high) = [each[0] for each in found[:at]], found[at]
+    head, (low, high) = [each[0] for each in limits[:at]], limits[at]
 
     def matches(address: Address) -> bool:
         if (address.version == 6) != wide:
             return False
         width = 2 if wide else 1
         packed = address.packed
-        given = [int.from_bytes(packed[n : n + width]) for n in range(0, len(packed), width)]
-        return given[:at] == head and low <= given[at] <= high
+        numbers = [int.from_bytes(packed[n : n + width]) for n in range(0, len(packed), width)]
+        return numbers[:at] == head and low <= numbers[at] <= high
 
     return matches
 

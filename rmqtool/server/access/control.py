@@ -97,8 +97,8 @@ class AccessControl:
         needed = find_needs()
         if needed is None:
             if not owner.account.admin:
-                words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
-                raise _refusal(words)
+                remark = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
+                raise _refusal(remark)
             return
         if needed == {TRACE: Perm.PUB} or (owner.perms is None and owner.account.admin):
             return
@@ -131,24 +131,24 @@ class AccessControl:
             log.info("%s: %d accounts are known", self.path, len(self._known.owners))
 
     def _look(self) -> tuple[Any, ...]:
-        found = []
+        states = []
         for path in files.paths_of(self.path):
             status = os.stat(path)
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-        return tuple(found)
+            states.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return tuple(states)
 
     def _load(self) -> _Known:
         known = _Known()
-        for found in files.read_all(self.path):
-            known.files.append(found)
-            known.whites += map(pattern, found.whites)
-            for account in found.accounts:
+        for file in files.read_all(self.path):
+            known.files.append(file)
+            known.whites += map(pattern, file.whites)
+            for account in file.accounts:
                 key = account.access_key
                 if key in known.owners:
-                    log.warning("%s: accessKey %s is there already; the first one counts", found.path, key)
+                    log.warning("%s: accessKey %s is there already; the first one counts", file.path, key)
                     continue
                 known.owners[key] = files.owner_of(account)
-                known.places[key] = found.path
+                known.places[key] = file.path
         return known
 
     @property
@@ -231,15 +231,15 @@ def _name_of(resource: str) -> str:
 
 
 def _dicts(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = content.get(name)
-    return found if isinstance(found, list) else []
+    rows = content.get(name)
+    return rows if isinstance(rows, list) else []
 
 
 def _put_account(content: dict[str, Any], account: Account) -> None:
     rows = _dicts(content, "accounts")
     known = next((row for row in rows if str(row.get("accessKey")) == account.access_key), None)
     row: dict[str, Any] = {} if known is None else known
-    given = {
+    changes = {
         "accessKey": account.access_key,
         "secretKey": account.secret_key,
         "whiteRemoteAddress": account.white_remote_address,
@@ -249,7 +249,7 @@ def _put_account(content: dict[str, Any], account: Account) -> None:
         "topicPerms": None if account.topic_perms is None else list(account.topic_perms),
         "groupPerms": None if account.group_perms is None else list(account.group_perms),
     }
-    row.update({name: value for name, value in given.items() if value is not None})
+    row.update({name: value for name, value in changes.items() if value is not None})
     content["accounts"] = [*(each for each in rows if each is not known), row]
 
 

@@ -90,8 +90,8 @@ def owner_of(account: Account) -> Owner:
         BadValue: a broker would not take it.
     """
     if min(len(account.access_key), len(account.secret_key)) < _SHORTEST:
-        words = f"The accessKey={account.access_key} and secretKey=******"
-        raise BadValue(f"{words} cannot be null and length should longer than 6")
+        remark = f"The accessKey={account.access_key} and secretKey=******"
+        raise BadValue(f"{remark} cannot be null and length should longer than 6")
     perms: dict[str, Perm] = {}
     for what, prefix, rows in (("group", GROUP_PREFIX, account.group_perms), ("topic", "", account.topic_perms)):
         for row in rows or ():
@@ -117,11 +117,11 @@ def check_perms(rows: Sequence[str] | None) -> None:
     for row in rows or ():
         items = _WORDS.findall(row)
         if len(items) != 2:
-            words = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
-            raise BadValue(f"Parse Resource format error for {row}.\n{words}")
+            remark = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
+            raise BadValue(f"Parse Resource format error for {row}.\n{remark}")
         if items[1].strip() != "DENY" and perm_of(items[1]) == Perm.DENY:
-            words = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
-            raise BadValue(f"Parse resource permission error for {row}.\n{words}")
+            remark = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+            raise BadValue(f"Parse resource permission error for {row}.\n{remark}")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -141,12 +141,12 @@ def paths_of(default: str) -> list[str]:
     Raises:
         UnreadableStore: a folder cannot be read, or holds far too many files.
     """
-    found = []
+    paths = []
     for path in _below(os.path.join(os.path.dirname(default), "acl")):
-        found.append(path)
-        if len(found) > _MOST_FILES:
+        paths.append(path)
+        if len(paths) > _MOST_FILES:
             raise UnreadableStore(f"{os.path.dirname(path)}: more than {_MOST_FILES} files of accounts")
-    return found if default in found or not os.path.exists(default) else [*found, default]
+    return paths if default in paths or not os.path.exists(default) else [*paths, default]
 
 
 def _below(folder: str, depth: int = 0) -> Iterator[str]:
@@ -233,21 +233,21 @@ def _version(content: dict[Any, Any]) -> DataVersion:
 
 
 def _rows(content: dict[Any, Any], name: str) -> list[dict[Any, Any]]:
-    found = content.get(name)
-    if found is None:
+    rows = content.get(name)
+    if rows is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadValue(f"{name} is no list of settings")
-    return found
+    return rows
 
 
 def _texts(row: dict[Any, Any], name: str) -> list[str] | None:
-    found = row.get(name)
-    if found is None:
+    texts = row.get(name)
+    if texts is None:
         return None
-    if not isinstance(found, list):
+    if not isinstance(texts, list):
         raise BadValue(f"{name} is no list")
-    return [_plain(each, name) or "" for each in found]
+    return [_plain(each, name) or "" for each in texts]
 
 
 def _text(row: dict[Any, Any], name: str) -> str | None:
@@ -266,10 +266,10 @@ def _plain(value: Any, name: str) -> str | None:
 
 
 def _number(row: dict[Any, Any], name: str) -> int:
-    found = row.get(name, 0)
-    if isinstance(found, bool) or not isinstance(found, int):
+    number = row.get(name, 0)
+    if isinstance(number, bool) or not isinstance(number, int):
         raise BadValue(f"{name} of dataVersion is no number")
-    return found
+    return number
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -139,11 +139,11 @@ class Broker:
             topic_made=context.topic_changes.publish,
             in_time=self._services.is_timer_in_time,
         )
-        self._pop = made = pop.PopService(
+        self._pop = service = pop.PopService(
             context.store, context.reading, context.state, broker, context.log.warn,
             resets=context.resets, random=random,
         )  # fmt: skip
-        return Pops(context, made.popping), PopAnswers(context, made.finishing, made.modes, made.settings)
+        return Pops(context, service.popping), PopAnswers(context, service.finishing, service.modes, service.settings)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 

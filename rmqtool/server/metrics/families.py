@@ -90,19 +90,19 @@ class Families:
         async def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
             return await _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
 
-        found = [
+        families = [
             await _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
             await _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
         ]
-        found += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
+        families += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
         try:
             disk = os.statvfs(context.store.layout.commit_log_paths[0])
         except OSError:
-            return found
+            return families
         total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
-        found.append(await runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
-        found.append(await runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
-        return found
+        families.append(await runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
+        families.append(await runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
+        return families
 
     async def _of_topics(self) -> list[GaugeMetricFamily]:
         settings = self._context.settings
@@ -180,10 +180,10 @@ class Families:
             ((settings.cluster, settings.name, name), float(len(members)))
             for name, members in clients.producers.items()
         ]
-        words = "Producers of a group that are online."
+        text = "Producers of a group that are online."
         return [
             await _family(
                 "rocketmq_group_count", "Consumers that are online.", ("caddr", "localaddr", "group"), consumers
             ),
-            await _family("rocketmq_producer_count", words, ("cluster", "broker", "group"), producers),
+            await _family("rocketmq_producer_count", text, ("cluster", "broker", "group"), producers),
         ]

@@ -83,7 +83,7 @@ class Figures:
 
     async def topics(self) -> list[TopicFigures]:
         """All topics, by name."""
-        context, found = self._context, []
+        context, rows = self._context, []
         async for name, config in pace(sorted(context.state.topics.items())):
             newest = 0
             try:
@@ -94,12 +94,12 @@ class Figures:
                 self._tell(name, err)
                 continue
             put = context.counts.rate(counts.TOPIC_PUT, name)
-            found.append(TopicFigures(name, newest, put, context.counts.rate(counts.TOPIC_PUT_SIZE, name)))
-        return found
+            rows.append(TopicFigures(name, newest, put, context.counts.rate(counts.TOPIC_PUT_SIZE, name)))
+        return rows
 
     async def groups(self) -> list[GroupFigures]:
         """All groups in the topics that they read or have offsets in, but for dead letters."""
-        context, found = self._context, []
+        context, rows = self._context, []
         pairs = {(topic, group) for topic, group, _queue in context.state.offsets}
         for group, online in context.clients.consumers.items():
             pairs |= {(topic, group) for topic in online.subscriptions}
@@ -107,10 +107,10 @@ class Figures:
             config = context.state.topic(topic)
             if config is not None and not topic.startswith(DLQ_PREFIX):
                 try:
-                    found.append(await self._group(topic, group, config.read_queue_nums))
+                    rows.append(await self._group(topic, group, config.read_queue_nums))
                 except (OSError, RmqError) as err:
                     self._tell(topic, err)
-        return found
+        return rows
 
     async def _group(self, topic: str, group: str, queues: int) -> GroupFigures:
         context, reading, now = self._context, self._context.reading, self._context.clock()

@@ -93,10 +93,10 @@ class MetricsPage:
 
     async def _answer(self, head: bytes) -> bytes:
         first, *lines = head.decode("latin-1").split("\r\n")
-        words = first.split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/"):
+        parts = first.split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/"):
             return _response("400 Bad Request", b"")
-        method, target = words[0], words[1].partition("?")[0]
+        method, target = parts[0], parts[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", b"")
         if target not in ("/metrics", "/"):

@@ -165,8 +165,8 @@ class Requests:
         zone = fields.get(_ZONE_NAME, "").strip() if fields.get(_ZONE_MODE, "").lower() == "true" else None
         route = self.routes.route(asked.topic, acting_master=self.settings.support_acting_master, zone=zone)
         if route is None:
-            words = f"No topic route info in name server for the topic: {asked.topic}\n{_FAQ}"
-            return call.request.response(ResponseCode.TOPIC_NOT_EXIST, words)
+            remark = f"No topic route info in name server for the topic: {asked.topic}\n{_FAQ}"
+            return call.request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self.settings.order_message_enable:
             route.order_topic_conf = self.key_values.get(ORDER_TOPICS, asked.topic)
         standard = call.request.version >= VERSION_4_9_4 or bool(asked.accept_standard_json_only)
@@ -238,8 +238,8 @@ class Requests:
         value = self.key_values.get(entry.namespace, entry.key)
         if value is not None:
             return call.answer(n.KVValue(value=value))
-        words = f"No config item, Namespace: {entry.namespace} Key: {entry.key}"
-        return call.request.response(ResponseCode.QUERY_NOT_FOUND, words, fields={})
+        remark = f"No config item, Namespace: {entry.namespace} Key: {entry.key}"
+        return call.request.response(ResponseCode.QUERY_NOT_FOUND, remark, fields={})
 
     @handles(C.DELETE_KV_CONFIG)
     def delete_key_value(self, call: Call[n.KeyValue, None]) -> Command:

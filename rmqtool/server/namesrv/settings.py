@@ -39,11 +39,13 @@ class Settings:
             Refused: one that is not changed over the wire.
             FormatError, BadValue: a value that cannot be understood. Nothing has changed then.
         """
-        given = parse_properties(text)
-        if fixed := [name for name in FIXED if name in given]:
+        properties = parse_properties(text)
+        if fixed := [name for name in FIXED if name in properties]:
             raise Refused(f"{', '.join(fixed)} cannot be changed from afar")
         texts = to_fields(self)
-        changed = from_fields(Settings, texts | {name: text.strip() for name, text in given.items() if name in texts})
+        changed = from_fields(
+            Settings, texts | {name: text.strip() for name, text in properties.items() if name in texts}
+        )
         if changed.scan_not_active_broker_interval <= 0:
             raise BadValue("scanNotActiveBrokerInterval must be above 0")
         self.__dict__.update(changed.__dict__)

@@ -209,8 +209,8 @@ class ConsumerGroups:
         consumed = offset or 0
         last = self._tier_time(topic, queue_id, consumed - 1)
         if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
-            found = self.log.read(entry.physical_offset, crc=False)
-            last = found.record.store_timestamp if found is not None else 0
+            message = self.log.read(entry.physical_offset, crc=False)
+            last = message.record.store_timestamp if message is not None else 0
         return GroupLag(
             group=group,
             topic=topic,

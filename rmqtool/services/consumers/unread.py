@@ -50,7 +50,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
     are not looked at.
     """
     log, tier = CommitLog(layout), Tier.of(layout)
-    found: dict[tuple[str | None, str], int] = {}
+    counts: dict[tuple[str | None, str], int] = {}
     groups = ConsumerGroups(log, warn)
     for row in groups.lag():
         queue = groups.queues.either(row.topic, row.queueId)
@@ -62,13 +62,13 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
             begin = max(begin, uploaded.max_offset)  # the tier has them
         going = first_behind(queue, physical_offset) - begin
         if going > 0:
-            found[row.group, row.topic] = found.get((row.group, row.topic), 0) + going
+            counts[row.group, row.topic] = counts.get((row.group, row.topic), 0) + going
     waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))
     if waiting:
-        found[None, SCHEDULE] = waiting
+        counts[None, SCHEDULE] = waiting
     return [
         Unread(group=group, topic=topic, messages=messages)
-        for (group, topic), messages in sorted(found.items(), key=lambda one: (one[0][0] or "", one[0][1]))
+        for (group, topic), messages in sorted(counts.items(), key=lambda one: (one[0][0] or "", one[0][1]))
     ]
 
 

@@ -170,8 +170,8 @@ class Delays:
         """
         if not is_ext_address(code):
             return code
-        found = self.log.read(physical_offset, crc=False)
-        return found.record.store_timestamp + (self.delay(level) or 0) if found is not None else self.now
+        message = self.log.read(physical_offset, crc=False)
+        return message.record.store_timestamp + (self.delay(level) or 0) if message is not None else self.now
 
     def _due(self, queue: PlainQueue, level: int, start: int) -> int:
         """How many pending messages come before the first that must still wait; none is looked at behind that one."""

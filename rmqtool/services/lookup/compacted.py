@@ -52,11 +52,11 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
             if messages and (len(messages) >= max_msg_nums or total + size > most_bytes or len(messages) >= most):
                 return GetResult(status, following, low, high, messages)
             following = base + count
-            found = queue.at(position, size)
-            if found is None:
+            message = queue.at(position, size)
+            if message is None:
                 status = status if messages else GetStatus.MESSAGE_WAS_REMOVING
                 continue
-            messages.append(found)
+            messages.append(message)
             total, status = total + size, GetStatus.FOUND
         if rows:
             return GetResult(status, following, low, high, messages)
@@ -68,10 +68,10 @@ def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[
 
     Clients send a key to one queue always. Where they did not, each queue has its own newest message of it.
     """
-    found: list[Found] = []
+    messages: list[Found] = []
     for queue in compaction_queues(layout, topic):
-        found += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
-    return found
+        messages += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
+    return messages
 
 
 def only_compacted(layout: StoreLayout, topic: str) -> Iterator[Found]:

@@ -19,7 +19,7 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
         CorruptFile: broken, and no good ``.bak``.
     """
     try:
-        found = read_config(layout, name)
+        config = read_config(layout, name)
     except CorruptFile as err:
         try:
             older = read_config(layout, name, bak=True)
@@ -29,9 +29,9 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
             raise
         warn(f"{err}: that one is read, as a broker does at its start")
         return older
-    if found is None and (found := read_config(layout, name, bak=True)) is not None:
+    if config is None and (config := read_config(layout, name, bak=True)) is not None:
         warn(f"{layout.path('config', name)}: missing: {name}.bak is read, as a broker does at its start")
-    return found
+    return config
 
 
 def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
@@ -45,14 +45,14 @@ def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | N
 
 def topics_of(layout: StoreLayout, warn: Warn) -> Topics | None:
     """``topics.json``; None where it is lost: then no topic can be called unknown."""
-    found = look_at_config(layout, "topics.json", warn)
-    return found if isinstance(found, Topics) else None
+    config = look_at_config(layout, "topics.json", warn)
+    return config if isinstance(config, Topics) else None
 
 
 def groups_of(layout: StoreLayout, warn: Warn) -> SubscriptionGroups | None:
     """``subscriptionGroup.json``; None where it is lost."""
-    found = look_at_config(layout, "subscriptionGroup.json", warn)
-    return found if isinstance(found, SubscriptionGroups) else None
+    config = look_at_config(layout, "subscriptionGroup.json", warn)
+    return config if isinstance(config, SubscriptionGroups) else None
 
 
 def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:

@@ -66,9 +66,9 @@ def get_message(
         if nothing is not None:
             return nothing
         end = log.segments.files[-1].end if log.segments.files else 0
-        found = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
-        messages = [message for record in found.messages for message in record.messages()]
-        return found._replace(messages=messages)
+        result = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
+        messages = [message for record in result.messages for message in record.messages()]
+        return result._replace(messages=messages)
     return select(
         log,
         queue,
@@ -124,13 +124,13 @@ def select(
         following = queue_offset + 1
         if accept is not None and not accept(QueueEntry(queue_offset, *unit[:3])):
             continue
-        found = read(physical_offset, size)
-        if found is None:
+        message = read(physical_offset, size)
+        if message is None:
             if not messages:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             skip_to = (physical_offset // log.file_size + 1) * log.file_size
             continue
-        messages.append(found)
+        messages.append(message)
         total += size
         status, skip_to = GetStatus.FOUND, -1
     return GetResult(status, following, low, high, messages)
@@ -212,11 +212,11 @@ def select_batches(
         following = entry.queue_offset + entry.batch_num
         if accept is not None and not accept(entry):
             continue
-        found = read(entry.physical_offset, entry.size)
-        if found is None:
+        message = read(entry.physical_offset, entry.size)
+        if message is None:
             status = status if records else GetStatus.MESSAGE_WAS_REMOVING
             continue
-        records.append(found)
+        records.append(message)
         total, count, status = total + entry.size, count + entry.batch_num, GetStatus.FOUND
     return GetResult(status, following, low, high, records)
 

@@ -179,16 +179,16 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
 
 def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[str]) -> dict[str, int]:
     """Topic to the number of messages that tiered storage alone has."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     try:
         tier = Tier.of(layout)
         for (topic, _id), alone in tier.all_alone(local_ranges(layout, queues)).items() if tier else ():
-            found[topic] = found.get(topic, 0) + len(alone)
+            counts[topic] = counts.get(topic, 0) + len(alone)
     except (CorruptFile, UnreadableStore) as err:
         problems.append(f"tiered storage: {err}")
     except MissingRuntime:
         pass  # the note on these files says so
-    return found
+    return counts
 
 
 def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
@@ -252,7 +252,7 @@ def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
 
 
 def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[FileGroup]:
-    found = [
+    files = [
         FileGroup(kind="commitlog", files=len(log.segments), bytes=log.segments.bytes, fileSize=log.file_size),
     ]
     forms = rocksdb_forms(layout)
@@ -262,29 +262,29 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
             note = _form_note(form) + _unbuilt(log) if form is not None else None
-            found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
+            files.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
         count, size = files_below(layout.path(place))
-        found.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
+        files.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
     slots, entries = geometry_of(layout)
     problems += [
         f"{file.path}: {file.reason}" for file in open_index(layout, whole=False) if isinstance(file, BadIndex)
     ]
     count, size = files_below(layout.path("index"))
-    found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
+    files.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
     tiered = tiered_folder(layout) or layout.path(FOLDER)
     others = {kind: layout.path(kind) for kind in ("config", "timerlog", "compaction", "tiered_index_file")}
     for kind, path in {**others, FOLDER: tiered}.items():
         count, size = files_below(path)
         if count:
-            found.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
-    found += [
+            files.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
+    files += [
         FileGroup(kind=entry.name, files=count, bytes=size, note=_dledger_note(entry.path, problems))
         for entry in list_dir(layout.root)
         if entry.name.startswith("dledger-")
         for count, size in [files_below(entry.path)]
     ]
-    return found
+    return files
 
 
 def _note(layout: StoreLayout, kind: str) -> str | None:
@@ -297,17 +297,17 @@ def _note(layout: StoreLayout, kind: str) -> str | None:
 
 def _dledger_note(folder: str, problems: list[str]) -> str:
     """How far a DLedger log goes, by its own small files."""
-    words = "DLedger commit log: not read"
+    text = "DLedger commit log: not read"
     try:
         if (data := read_small(f"{folder}/checkpoint")) is not None:
             end, committed = dledger.parse_checkpoint(data)
-            words += f"; entries up to {end}, committed up to {committed}"
+            text += f"; entries up to {end}, committed up to {committed}"
         if (data := read_small(f"{folder}/currterm")) is not None:
             term, leader = dledger.parse_current_term(data)
-            words += f"; term {term}" + (f", voted for {leader}" if leader else "")
+            text += f"; term {term}" + (f", voted for {leader}" if leader else "")
     except (FormatError, RmqError) as err:
         problems.append(f"{folder}: {err}")
-    return words
+    return text
 
 
 def _unbuilt(log: CommitLog) -> str:

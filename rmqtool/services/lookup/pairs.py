@@ -36,5 +36,5 @@ class Pairs:
             self._sorted = keys[order], values[order]
         keys, values = self._sorted
         low, high = np.searchsorted(keys, key, "left"), np.searchsorted(keys, key, "right")
-        found: list[int] = values[low:high].tolist()
-        return found
+        matches: list[int] = values[low:high].tolist()
+        return matches

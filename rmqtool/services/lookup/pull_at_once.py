@@ -45,8 +45,8 @@ class PullAtOnce:
         file = log.segments.find(CQ_ENTRY.unpack_from(entries)[0])
         if file is None or (memory := self._memory(file)) is None:
             return None
-        found = self._puller.pull(entries, memory, file.base, log_end - kept_in_memory(), near, far)
-        return None if found is None else PulledRecords(GetStatus.FOUND, offset + found[0], low, high, *found)
+        records = self._puller.pull(entries, memory, file.base, log_end - kept_in_memory(), near, far)
+        return None if records is None else PulledRecords(GetStatus.FOUND, offset + records[0], low, high, *records)
 
     def _memory(self, file: Segment) -> Memory | None:
         """The bytes of a file of the log; None where not all of them are at hand."""

@@ -97,22 +97,24 @@ class _Index:
 
     def offsets(self, topic: str, key: str, search: Search) -> set[int]:
         """Where messages may lie; the hash of another key may be the same."""
-        found = set(physical_offsets(self._files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end))
+        candidates = set(
+            physical_offsets(self._files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end)
+        )
         if self._rocks is not None:
             with suppress(UnicodeEncodeError):  # no bytes are read as a lone surrogate
-                found |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
+                candidates |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
         if self._behind is not None:
-            found.update(self._unindexed.get(_raw(topic), ()))
-        return found
+            candidates.update(self._unindexed.get(_raw(topic), ()))
+        return candidates
 
     @cached_property
     def _unindexed(self) -> dict[bytes, list[int]]:
         """Topic to where its messages lie that are not in RocksDB; the log is read once for all topics."""
-        found: dict[bytes, list[int]] = {}
+        offsets: dict[bytes, list[int]] = {}
         for item in self._log.walk(self._behind):
             if isinstance(item, Found):
-                found.setdefault(item.record.topic, []).append(item.physical_offset)
-        return found
+                offsets.setdefault(item.record.topic, []).append(item.physical_offset)
+        return offsets
 
 
 def _files(layout: StoreLayout, warn: Warn) -> list[IndexView]:
@@ -155,11 +157,11 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
         warn: called with what keeps the answer from being whole, one line each.
     """
     reader = KeyReader(layout, warn)
-    found = reader.query(topic, key, search)
+    messages = reader.query(topic, key, search)
     wanted = _raw(topic)
-    found = _with_compacted(layout, [topic], found, search, warn, lambda record: has_key(record, wanted, key))
-    if found or not search.scan:
-        return found
+    messages = _with_compacted(layout, [topic], messages, search, warn, lambda record: has_key(record, wanted, key))
+    if messages or not search.scan:
+        return messages
     return _scan(reader.log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
@@ -201,18 +203,18 @@ def _by_index(
 ) -> list[Found]:
     # collisions are filtered afterwards, so the limit must not cut before
     offsets = index.offsets(topic, key, search)
-    found: list[Found] = []
+    messages: list[Found] = []
     for offset in sorted(offsets | batches if batches else offsets):
         message = log.read(offset, crc=False)
         if message is None or not search.has_time(message.record):
             continue
         if is_inner_batch(message.record.sys_flag):
-            found += matching(message, matches)
+            messages += matching(message, matches)
         elif matches(message.record):
-            found.append(message)
-        if search.limit is not None and len(found) >= search.limit:
+            messages.append(message)
+        if search.limit is not None and len(messages) >= search.limit:
             break
-    return found[: search.limit]
+    return messages[: search.limit]
 
 
 def _batch_topics(layout: StoreLayout) -> frozenset[str]:
@@ -246,7 +248,7 @@ def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
 def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
     from rmqtool.progress import stage
 
-    found: list[Found] = []
+    messages: list[Found] = []
     needle, low = _raw(hint), max(log.min_offset, 0)
     with stage("reading the log", max(log.written_end - low, 0)) as reading:
         for item in log.walk():
@@ -256,10 +258,10 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
             elif (
                 needle in item.record.properties or is_inner_batch(item.record.sys_flag)
             ) and search.begin <= item.record.store_timestamp <= search.end:
-                found += matching(item, matches)
-                if search.limit is not None and len(found) >= search.limit:
+                messages += matching(item, matches)
+                if search.limit is not None and len(messages) >= search.limit:
                     break
-    return found[: search.limit]
+    return messages[: search.limit]
 
 
 def query_id(
@@ -285,18 +287,18 @@ def query_id(
             ):
                 return list(message.messages())[: search.limit]
     index, batch_topics = _Index(log, warn), _batch_topics(layout)
-    found: list[Found] = []
+    messages: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
-        found += _by_index(log, index, inside, name, message_id, search, _has_id(_raw(name), message_id))
-    found.sort(key=lambda message: message.physical_offset)
+        messages += _by_index(log, index, inside, name, message_id, search, _has_id(_raw(name), message_id))
+    messages.sort(key=lambda message: message.physical_offset)
     named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
-    found = _with_compacted(layout, named, found, search, warn, _has_id(None, message_id))
-    if not found and search.scan:
+    messages = _with_compacted(layout, named, messages, search, warn, _has_id(None, message_id))
+    if not messages and search.scan:
         has_id = _has_id(None, message_id)
-        found = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
-        found.sort(key=lambda message: message.physical_offset)
-    return found[: search.limit]
+        messages = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
+        messages.sort(key=lambda message: message.physical_offset)
+    return messages[: search.limit]
 
 
 def _topics(layout: StoreLayout) -> dict[str, None]:

@@ -15,8 +15,8 @@ from rmqtool.store.queues.rocks import RocksQueue
 def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:
     """Store timestamp of an entry's message; -1 when the message is gone."""
     entry = queue.entry(queue_offset)
-    found = log.read(entry.physical_offset, crc=False) if entry else None
-    return found.record.store_timestamp if found else -1
+    message = log.read(entry.physical_offset, crc=False) if entry else None
+    return message.record.store_timestamp if message else -1
 
 
 def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> int:

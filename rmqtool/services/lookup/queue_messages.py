@@ -60,18 +60,18 @@ class TopicQueues:
 
     @cached_property
     def _rocks(self) -> dict[str, dict[int, RocksQueue]]:
-        found: dict[str, dict[int, RocksQueue]] = {}
+        queues: dict[str, dict[int, RocksQueue]] = {}
         for queue in rocks_queues_of(self._layout):
-            found.setdefault(queue.topic, {})[queue.queue_id] = queue
-        return found
+            queues.setdefault(queue.topic, {})[queue.queue_id] = queue
+        return queues
 
     @cached_property
     def _topics(self) -> list[str]:
-        found: dict[str, dict[int, str]] = {}
+        topics: dict[str, dict[int, str]] = {}
         for topic, queue_id, path in self._layout.queue_dirs():
-            found.setdefault(topic, {})[queue_id] = path
-        self._dirs = found | self._dirs  # what was seen before stays as it was seen
-        return list(found)
+            topics.setdefault(topic, {})[queue_id] = path
+        self._dirs = topics | self._dirs  # what was seen before stays as it was seen
+        return list(topics)
 
     def _ids(self, topic: str) -> dict[int, str]:
         if topic not in self._dirs:
@@ -101,8 +101,8 @@ class TopicQueues:
         if plain or not is_path_name(topic):
             return [*plain]
         if topic not in self._batches:
-            found = self._layout.queues_of(topic, BATCH_QUEUES).items()
-            self._batches[topic] = [BatchQueue(self._layout, topic, queue_id, path) for queue_id, path in found]
+            queues = self._layout.queues_of(topic, BATCH_QUEUES).items()
+            self._batches[topic] = [BatchQueue(self._layout, topic, queue_id, path) for queue_id, path in queues]
         return [*self._batches[topic]]
 
     def either(self, topic: str, queue_id: int) -> AnyQueue | None:
@@ -144,18 +144,18 @@ def messages_of(
     last: Segment | None = None
     forgotten = 0  # byte of that file up to which its pages were given back
     for entry in queue.entries(queue.min_offset(log.min_offset) if start is None else start, stop):
-        found = log.read(entry.physical_offset, crc=False)
-        if found is None or not _is_in(found.record, topic, queue.queue_id):
+        message = log.read(entry.physical_offset, crc=False)
+        if message is None or not _is_in(message.record, topic, queue.queue_id):
             missing, first = missing + 1, entry.queue_offset if first < 0 else first
             continue
-        if last is not found.file:
+        if last is not message.file:
             if last is not None:
                 last.release()
-            last, forgotten = found.file, found.at
-        elif found.at - forgotten >= _WINDOW:
-            last.forget(forgotten, found.at)
-            forgotten = found.at
-        yield QueueMessage(entry, found.record, parse(found.record.properties))
+            last, forgotten = message.file, message.at
+        elif message.at - forgotten >= _WINDOW:
+            last.forget(forgotten, message.at)
+            forgotten = message.at
+        yield QueueMessage(entry, message.record, parse(message.record.properties))
     if missing:
         warn(
             f"{queue.topic} queue {queue.queue_id}: {counted(missing, 'entry', 'entries')}"

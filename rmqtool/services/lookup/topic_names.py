@@ -8,8 +8,8 @@ def topics_in(layout: StoreLayout) -> set[str]:
     """Every topic that a store has queues or settings of."""
     table = topics_of(layout, lambda _text: None)
     kinds = ("consumequeue", BATCH_QUEUES)
-    found = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
-    return found | set(table.topics if table is not None else ())
+    topics = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
+    return topics | set(table.topics if table is not None else ())
 
 
 def unknown_topic(layout: StoreLayout, topic: str) -> str | None:

@@ -200,8 +200,8 @@ class StoreTopics:
         if record is not None:
             return record.store_timestamp
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else None
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return message.record.store_timestamp if message is not None else None
 
     def find_unused(self) -> Iterator[UnusedTopic]:
         """Topics of the application without messages, without a consumer, or that only their files still know."""

@@ -37,8 +37,8 @@ class JavaOrder(Generic[K]):
         return len(self._keys)
 
     def _note(self, key: K) -> None:
-        found = self._hash_of(key) & 0xFFFFFFFF
-        self._spread[key] = (found ^ found >> 16) & 0x7FFFFFFF
+        hash_code = self._hash_of(key) & 0xFFFFFFFF
+        self._spread[key] = (hash_code ^ hash_code >> 16) & 0x7FFFFFFF
 
     def _slot(self, key: K) -> int:
         return self._spread[key] & (self._count - 1)

@@ -63,8 +63,8 @@ class TableFile(Generic[T]):
         head, tail = head + mark[:-1], mark[-1:] + tail
         for name, config in table.items():
             if (known := self._entries.get(name)) is None or known[0] is not config:
-                one = self._with(file, {name: config})[len(head) : -len(tail)]
-                self._entries[name] = config, one.rstrip(b"\n\t")
+                text = self._with(file, {name: config})[len(head) : -len(tail)]
+                self._entries[name] = config, text.rstrip(b"\n\t")
         entries = self._entries
         parts = b",".join([entries[name][1] for name in self._order])
         if len(self._entries) > len(table):
@@ -127,12 +127,12 @@ class BrokerState:
         return file.path, file.offsets
 
     def _load(self, name: str, kind: type[T]) -> T:
-        said: list[str] = []
-        found = load_config(self.layout, name, said.append)
-        for text in said:
+        problems: list[str] = []
+        config = load_config(self.layout, name, problems.append)
+        for text in problems:
             self._broken.add(name)
             self.warn(text)
-        return found if isinstance(found, kind) else kind()
+        return config if isinstance(config, kind) else kind()
 
     # -- topics and groups --------------------------------------------------------------------------------------------
 
@@ -156,13 +156,13 @@ class BrokerState:
         Args:
             later: it is for messages to come, so the file hears of it with the next :meth:`persist`.
         """
-        found = self.topic(name)
-        if found is None:
-            found = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-            self.set_topic(found, later=later)
+        config = self.topic(name)
+        if config is None:
+            config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+            self.set_topic(config, later=later)
         elif not later and TOPICS in self._dirty:  # it may have been made for later, and now gets a message
             self._save(TOPICS, later)
-        return found
+        return config
 
     def set_topic(self, config: TopicConfig, *, later: bool = False) -> None:
         """Make or change a topic."""
@@ -227,12 +227,12 @@ class BrokerState:
         The file hears of one that was made with the next :meth:`persist`: a member makes it again after a kill, and
         with thousands of groups each would wait for all those before it to be written.
         """
-        found = self._groups.groups.get(name)
-        made = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
-        if found is None and made:
-            found = SubscriptionGroup(group_name=name)
-            self.set_group(found, later=True)
-        return found
+        config = self._groups.groups.get(name)
+        allowed = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
+        if config is None and allowed:
+            config = SubscriptionGroup(group_name=name)
+            self.set_group(config, later=True)
+        return config
 
     def save_groups(self) -> None:
         """Write down groups that were made meanwhile: what is noted for a group that no file has comes to nothing.

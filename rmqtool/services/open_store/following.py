@@ -115,21 +115,21 @@ class Following(Reading):
         queue = self._queues[topic, queue_id]
         assert isinstance(queue, _Followed)
         if stamp_of(queue.path) != queue.stamp or not queue.whole:
-            found = self._open(topic, queue_id)
-            if found is None:
+            reopened = self._open(topic, queue_id)
+            if reopened is None:
                 del self._queues[topic, queue_id]
                 return True
-            if found.seen >= queue.shown and found.entry(queue.shown - 1) == queue.last:
-                found.shown, found.last = queue.shown, queue.last  # what is new was seen once
-            self._queues[topic, queue_id] = queue = found
+            if reopened.seen >= queue.shown and reopened.entry(queue.shown - 1) == queue.last:
+                reopened.shown, reopened.last = queue.shown, queue.last  # what is new was seen once
+            self._queues[topic, queue_id] = queue = reopened
         elif queue.entry(queue.seen - 1) != queue.newest and queue.seen:
             # it was cut, as by a broker that has repaired its store
-            found = self._open(topic, queue_id)
-            if found is None:
+            reopened = self._open(topic, queue_id)
+            if reopened is None:
                 del self._queues[topic, queue_id]
                 return True
-            self._queues[topic, queue_id] = found
-            return found.shown != queue.shown
+            self._queues[topic, queue_id] = reopened
+            return reopened.shown != queue.shown
         before, queue.shown, queue.last = queue.shown, queue.seen, queue.newest
         self._advance(queue)
         return queue.shown != before
@@ -137,29 +137,29 @@ class Following(Reading):
     def _advance(self, queue: _Followed) -> None:
         """Look for entries behind those that were seen."""
         for _ in range(_AT_ONCE):
-            found = queue.entry(queue.seen)
-            if found is None or found.size <= 0 or found.physical_offset < 0:
+            entry = queue.entry(queue.seen)
+            if entry is None or entry.size <= 0 or entry.physical_offset < 0:
                 return
-            if not self._leads_somewhere(found):
+            if not self._leads_somewhere(entry):
                 return  # of a message that is not there yet, or was before a repair
-            queue.seen, queue.newest = queue.seen + 1, found
+            queue.seen, queue.newest = queue.seen + 1, entry
 
     def _open(self, topic: str, queue_id: int) -> _Followed | None:
-        found = _Followed(self.store, topic, queue_id, self.store.layout.queue_path(topic, queue_id))
+        queue = _Followed(self.store, topic, queue_id, self.store.layout.queue_path(topic, queue_id))
         for _ in range(_AT_ONCE):  # entries that a repaired log has left behind
-            if found.last is None or self._leads_somewhere(found.last):
+            if queue.last is None or self._leads_somewhere(queue.last):
                 break
-            found.cut()
-        return found if found.segments.files else None
+            queue.cut()
+        return queue if queue.segments.files else None
 
     def _leads_somewhere(self, entry: QueueEntry) -> bool:
         """Whether an entry's message is there, or was removed as too old."""
         return self.record(entry.physical_offset, entry.size) is not None or entry.physical_offset < self.log.min_offset
 
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
-        found = self._queues.get((topic, queue_id))
-        if found is None and is_path_name(topic) and queue_id >= 0:
-            found = self._open(topic, queue_id)
-            if found is not None:
-                self._queues[topic, queue_id] = found
-        return found
+        queue = self._queues.get((topic, queue_id))
+        if queue is None and is_path_name(topic) and queue_id >= 0:
+            queue = self._open(topic, queue_id)
+            if queue is not None:
+                self._queues[topic, queue_id] = queue
+        return queue

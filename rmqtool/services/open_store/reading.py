@@ -117,9 +117,9 @@ class Reading:
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """A queue that has messages or had some, else None. One in RocksDB is as it was when it was first asked for."""
-        found = self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
-        if found is not None:
-            return found
+        in_files = self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
+        if in_files is not None:
+            return in_files
         key = (topic, queue_id)
         if key not in self._rocks:
             queue = open_rocks_queue(self.store.layout, topic, queue_id)
@@ -130,13 +130,13 @@ class Reading:
 
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
         """A queue in files of its own."""
-        found = self._queues.get((topic, queue_id))
-        if found is None and is_path_name(topic) and queue_id >= 0:
-            found = OpenQueue(self.store, topic, queue_id)
-            if not found.segments.files:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None and is_path_name(topic) and queue_id >= 0:
+            queue = OpenQueue(self.store, topic, queue_id)
+            if not queue.segments.files:
                 return None
-            self._queues[topic, queue_id] = found
-        return found
+            self._queues[topic, queue_id] = queue
+        return queue
 
     def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         if not is_path_name(topic) or queue_id < 0:
@@ -232,8 +232,8 @@ class Reading:
         """Store timestamp in ms of the message at a queue offset; -1 where there is none."""
         queue = self.queue(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else -1
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return message.record.store_timestamp if message is not None else -1
 
     def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
         """Messages with a key or unique id, through the index."""
@@ -279,17 +279,17 @@ class LiveReading(Reading):
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
         self._dispatch()
         key = (topic, queue_id)
-        found = self._queues.get(key)
-        if found is None or (isinstance(found, GrowingQueue) and found.has_new_files):
+        queue = self._queues.get(key)
+        if queue is None or (isinstance(queue, GrowingQueue) and queue.has_new_files):
             if not is_path_name(topic) or queue_id < 0:
                 return None
-            if found is None and not self.store.live.queue_end(topic, queue_id):
+            if queue is None and not self.store.live.queue_end(topic, queue_id):
                 return None
-            found = GrowingQueue(self.store, topic, queue_id)
-            if not found.segments.files:
+            queue = GrowingQueue(self.store, topic, queue_id)
+            if not queue.segments.files:
                 return None
-            self._queues[key] = found
-        return found
+            self._queues[key] = queue
+        return queue
 
     def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         return super()._open_batch_queue(topic, queue_id) if topic in self.store.live.batch_topics else None

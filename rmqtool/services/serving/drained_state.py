@@ -46,8 +46,8 @@ class DrainedState(BrokerState):
         super().__init__(store, warn)
 
     def _load(self, name: str, kind: type[T]) -> T:
-        found = look_at_config(self.layout, name, self.warn)
-        return found if isinstance(found, kind) else kind()
+        config = look_at_config(self.layout, name, self.warn)
+        return config if isinstance(config, kind) else kind()
 
     def _load_offsets(self) -> tuple[str, dict[Key, int]]:
         offsets = _by_queue(known_offsets(self.layout, self.warn))
@@ -64,12 +64,12 @@ class DrainedState(BrokerState):
     def _prove(self, reading: Reading, row: Wanted) -> None:
         """That an offset is one of this store, as far as that is known."""
         topic, group, queue_id = row.key
-        found = _fingerprint(reading, topic, queue_id, row.offset - 1)
-        if found == row.last:
+        fingerprint = _fingerprint(reading, topic, queue_id, row.offset - 1)
+        if fingerprint == row.last:
             return
         end = reading.max_offset(topic, queue_id)
-        if found is not None or (reading.queue(topic, queue_id) is not None and end < row.offset):
-            other = f"ends at {end}" if found is None else "has another message before that now"
+        if fingerprint is not None or (reading.queue(topic, queue_id) is not None and end < row.offset):
+            other = f"ends at {end}" if fingerprint is None else "has another message before that now"
             raise Refused(
                 f"{self._own_path}: says that {group} is at {row.offset} of {topic} queue {queue_id}, which {other}: "
                 "these are offsets of another store. Name another file with --offsets, or remove this one, and groups "
@@ -134,9 +134,9 @@ class FollowedState(DrainedState):
 
     def _again(self, name: str, kind: type[T]) -> T | None:
         """A file as it is now; None where it is just being replaced, and is looked at again next time."""
-        found = look_at_config(self.layout, name, lambda _text: None)
-        if isinstance(found, kind):
-            return found
+        config = look_at_config(self.layout, name, lambda _text: None)
+        if isinstance(config, kind):
+            return config
         self._stamps[name] = ()
         return None
 
@@ -149,8 +149,8 @@ def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> in
     """That of the message at a queue offset; None where there is none."""
     if offset < 0 or offset >= reading.max_offset(topic, queue_id):
         return None
-    found = reading.pull(topic, queue_id, offset, 1).messages
-    record = read(found[0], 0, len(found[0])) if found else None
+    messages = reading.pull(topic, queue_id, offset, 1).messages
+    record = read(messages[0], 0, len(messages[0])) if messages else None
     return fingerprint(record) if isinstance(record, Record) else None
 
 

@@ -211,16 +211,16 @@ class Transactions:
                 note = f"its copy at half-queue offset {copies[-1].queueOffset} is open: it will be checked again"
         elif after:
             state = "given-up"
-            found = self.log.read(after[0], crc=False)
-            end = found.record.store_timestamp if found is not None else None
+            message = self.log.read(after[0], crc=False)
+            end = message.record.store_timestamp if message is not None else None
         elif commit is not None:
             state, note = "committed", "no op message: it will be checked, and may be committed, again"
         else:
             state = "passed" if copies[-1].queueOffset < self.checked.get(half_queue, 0) else "pending"
         checked = newest.record.store_timestamp if copies[-1].checkTimes else None
-        given = after[0] if after and op is None else None
+        committed_at = after[0] if after and op is None else None
         op_offset = ops[0] if ops else None
-        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, given, note)
+        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, committed_at, note)
 
     @staticmethod
     def _make(
@@ -312,11 +312,11 @@ class Transactions:
         place = at + layout.offsets["prepared_transaction_offset"]
         if int.from_bytes(view[place : place + 8], "big") not in prepared:
             return False
-        found = self.log.read(physical_offset, crc=False)
+        message = self.log.read(physical_offset, crc=False)
         return (
-            found is not None
-            and found.record.topic == raw(topic)
-            and found.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            message is not None
+            and message.record.topic == raw(topic)
+            and message.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
         )
 
 

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from formats.config.file import ConfigFile
-from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics, kind_of
+from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics, kind_of
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
@@ -29,7 +29,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     Args:
         queues: whether ``ctx.queues_seen.ends`` tells all queues.
     """
-    tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
+    tables = {name: table for name in NAMES if (table := _check_file(ctx, name)) is not None}
     for file in ctx.layout.entries("config"):
         if file.name.endswith(".tmp") and kind_of(file.name) is not None:
             ctx.found.add("config-tmp", _path(file.name))
@@ -77,27 +77,27 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
 
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     """The table that a broker would start with."""
-    found = ctx.found
+    findings = ctx.found
     if (place := config_place(ctx.layout, name)) is not None:
         try:
             return read_config(ctx.layout, name)
         except CorruptFile as err:
-            found.add("config-database", place, actual=err.reason)
+            findings.add("config-database", place, actual=err.reason)
         except UnreadableStore as err:
-            found.add("file-unreadable", place, actual=str(err))
+            findings.add("file-unreadable", place, actual=str(err))
         except MissingRuntime as err:
-            found.add("not-checked", place, actual=f"a RocksDB database: {err}")
+            findings.add("not-checked", place, actual=f"a RocksDB database: {err}")
         return None
     table, why, at = _read(ctx, name)
     before, bak_why, bak_at = _read(ctx, name + ".bak")
     if table is not None:
         if bak_why:
-            found.add("config-bak-broken", _path(name + ".bak"), offset=bak_at, actual=bak_why)
+            findings.add("config-bak-broken", _path(name + ".bak"), offset=bak_at, actual=bak_why)
         return table
     if why is None:
         if before is not None or bak_why:
             bak = "the .bak is good" if before is not None else f"the .bak is broken too: {bak_why}"
-            found.add("config-missing", _path(name), actual=bak)
+            findings.add("config-missing", _path(name), actual=bak)
         return before
     if before is not None:
         bak = "the broker starts with the .bak, the previous version"
@@ -105,7 +105,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
         bak = f"the broker does not start: the .bak is broken too ({bak_why})"
     else:
         bak = "the broker starts with an empty table: there is no .bak"
-    found.add("config-broken", _path(name), offset=at, actual=why, consequence=bak)
+    findings.add("config-broken", _path(name), offset=at, actual=why, consequence=bak)
     return before
 
 

@@ -51,11 +51,11 @@ class Setting(NamedTuple):
 def settings_of(release: Release) -> dict[str, Setting]:
     """Name to setting, of a release."""
     classes = json.loads(Path(__file__).with_name(f"settings-{release.name}.json").read_bytes())
-    found: dict[str, Setting] = {}
+    by_name: dict[str, Setting] = {}
     for settings in classes.values():
         for name, (kind, default) in settings.items():
-            found.setdefault(name, Setting(kind, default))
-    return found
+            by_name.setdefault(name, Setting(kind, default))
+    return by_name
 
 
 def nearest(name: str, release: Release) -> str | None:

@@ -229,17 +229,17 @@ class ReleaseRulesV5(ReleaseRules):
         return self._strange_queues() + self._strange_index()
 
     def _strange_queues(self) -> list[str]:
-        found = [
+        strange = [
             f"{path}: topics.json says that the topic has batch consume queues"
             for topic, _queue_id, path in self.layout.queue_dirs()
             if topic in self.batch_topics
         ]
-        found += [
+        strange += [
             f"{path}: topics.json does not say that the topic has batch consume queues"
             for topic, _queue_id, path in self.batch_dirs()
             if topic not in self.batch_topics
         ]
-        return found
+        return strange
 
     def strange_compaction(self) -> list[str]:
         if not self.conf.flag("enableCompaction", True):
@@ -288,9 +288,9 @@ class ReleaseRulesV5(ReleaseRules):
         """A blank is one only where its length fits the file, as any record's must."""
         end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
-            said, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
-            if said > room:
-                return End(Ending.DAMAGED, end.at, f"end-of-file blank of {said} bytes, {room} left")
+            stated, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
+            if stated > room:
+                return End(Ending.DAMAGED, end.at, f"end-of-file blank of {stated} bytes, {room} left")
         return end
 
     def redispatches(self, *, cut: bool) -> bool:

@@ -54,9 +54,9 @@ def tier_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = 
         return
     from rmqtool.store.tier.left_behind import left_behind, words_of
 
-    left = [one for one in left_behind(layout) if asked is None or asked(one.topic, one.queueId)]
-    if (words := words_of(left, what)) is not None:
-        yield words
+    left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
+    if (text := words_of(left, what)) is not None:
+        yield text
 
 
 def messages_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:

@@ -71,14 +71,14 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
         UnreadableStore: there is no commit log.
         Refused: the store has a role that forbids it.
     """
-    said = heed(layout, "salvage")
+    warnings = heed(layout, "salvage")
     log = CommitLog(layout)
     if not log.segments.files:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
     log.segments = disk.take(log.segments)
-    log.segments, moved, passed = true_files(log)
-    return SalvagedLog(log, said + disk.words() + moved_words(moved, passed, disk.name), disk)
+    log.segments, moved, skipped = true_files(log)
+    return SalvagedLog(log, warnings + disk.words() + moved_words(moved, skipped, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:

@@ -71,8 +71,8 @@ class Control:
         header = call.header
         config = self._context.state.topic(header.topic)
         if config is None:
-            words = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
-            raise Failed(self._context.release.no_topic_code, words)
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Failed(self._context.release.no_topic_code, remark)
         if self._context.release.is_5:
             return self._reset_here(call, config.read_queue_nums)
         return self._reset_by_clients(call, config.write_queue_nums)
@@ -90,8 +90,8 @@ class Control:
             if one is not None and header.offset is not None and header.offset >= 0:
                 wanted = header.offset
                 if not low <= wanted <= high + 1:
-                    words = f"Target offset {wanted} not in consume queue range [{low}-{high}]"
-                    raise Failed(ResponseCode.SYSTEM_ERROR, words)
+                    remark = f"Target offset {wanted} not in consume queue range [{low}-{high}]"
+                    raise Failed(ResponseCode.SYSTEM_ERROR, remark)
             else:
                 wanted = high if header.timestamp < 0 else self._positions.offset_at(topic, queue_id, header.timestamp)
             table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
@@ -119,12 +119,12 @@ class Control:
             table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
         online = context.clients.consumers.get(group)
         if online is None:
-            words = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
-            raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"{words}Timestamp: {header.timestamp}")
+            remark = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+            raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark}Timestamp: {header.timestamp}")
         old = [client for client in online.clients.values() if client.version < _OLDEST_RESET]
         if old:
-            words = f"the client does not support this feature. version={old[0].version}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            remark = f"the client does not support this feature. version={old[0].version}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         fields = to_fields(replace(header, queue_id=None, offset=None))
         body = _reset_body(table, call.request.language)
         for connection in list(online.clients):
@@ -156,9 +156,9 @@ class Control:
         table = {}
         fields = to_fields(replace(header, client_addr=None))
         for client in clients:
-            found = await self._ask(client, Command(C.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields))
-            if not found.code:
-                table[client.client_id] = read_body(a.ClientOffsets, found.body).message_queue_table
+            answer = await self._ask(client, Command(C.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields))
+            if not answer.code:
+                table[client.client_id] = read_body(a.ClientOffsets, answer.body).message_queue_table
         return call.answer(body=a.GroupStatus(consumer_table=table))
 
     @handles(C.GET_CONSUMER_RUNNING_INFO, right=rights.consume)
@@ -184,15 +184,15 @@ class Control:
     async def _pass_on(
         self, request: Command, group: str, client_id: str, fields: dict[str, str], body: bytes
     ) -> Command:
-        found = self._context.clients.consumers.get(group)
-        client = found.client(client_id) if found is not None else None
+        consumers = self._context.clients.consumers.get(group)
+        client = consumers.client(client_id) if consumers is not None else None
         if client is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if client.version < _OLDEST_ASKED:
-            words = f"The Consumer <{client_id}> Version <{client.version}> too low to finish, please upgrade it"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        got = await self._ask(client, Command(request.code, fields=fields, body=body))
-        return request.response(got.code, got.remark, fields=got.fields, body=got.body)
+            remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish, please upgrade it"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        answer = await self._ask(client, Command(request.code, fields=fields, body=body))
+        return request.response(answer.code, answer.remark, fields=answer.fields, body=answer.body)
 
     async def _ask(self, client: Client, request: Command) -> Command:
         try:

@@ -96,8 +96,8 @@ class Status:
                 high = max(context.reading.max_offset(topic, queue_id), 0)
                 offset = max(context.state.offset(topic, group, queue_id) or 0, 0)
                 last = max(context.reading.store_time(topic, queue_id, offset - 1), 0) if offset else 0
-                given = max(offset, context.pulled.get((topic, group, queue_id), 0))
-                pulled = given if context.release.is_5 else None
+                pulled_to = max(offset, context.pulled.get((topic, group, queue_id), 0))
+                pulled = pulled_to if context.release.is_5 else None
                 table[self._queue(topic, queue_id)] = OffsetWrapper(high, offset, last, pulled)
             rate += context.counts.rate(counts.GROUP_GET, f"{topic}@{group}")
         return b.ConsumeStats(table, rate)
@@ -109,10 +109,12 @@ class Status:
         rows: list[Value] = []
         for group in context.state.groups:
             topics = {topic for topic, name, _queue in context.state.offsets if name == group}
-            found = [self._progress(group, topic) for topic in sorted(topics)]
-            if found := [one for one in found if one.offset_table]:
-                total += sum(w.broker_offset - w.consumer_offset for one in found for w in one.offset_table.values())
-                rows.append({group: list[Value](map(to_json, found))})
+            progress = [self._progress(group, topic) for topic in sorted(topics)]
+            if progress := [entry for entry in progress if entry.offset_table]:
+                total += sum(
+                    w.broker_offset - w.consumer_offset for entry in progress for w in entry.offset_table.values()
+                )
+                rows.append({group: list[Value](map(to_json, progress))})
         body = dumps({"brokerAddr": context.settings.address, "consumeStatsList": rows, "totalDiff": total}, BODY)
         return call.answer(body=body)
 
@@ -137,8 +139,8 @@ class Status:
         """Request 345: what the members of a group that are online want of a topic."""
         header = call.header
         group = self._context.clients.consumers.get(header.group)
-        found = None if group is None else group.subscriptions.get(header.topic)
-        return call.answer(body=a.GroupSubscription(found, header.group, header.topic))
+        subscription = None if group is None else group.subscriptions.get(header.topic)
+        return call.answer(body=a.GroupSubscription(subscription, header.group, header.topic))
 
     @handles(C.QUERY_CONSUME_TIME_SPAN, right=rights.consume)
     def show_time_spans(self, call: Call[a.TimeSpan, None]) -> Command:
@@ -209,11 +211,11 @@ class Status:
     def show_stats(self, call: Call[h.Stats, None]) -> Command:
         """Request 315."""
         header = call.header
-        found = self._context.counts.stats(header.stats_name, header.stats_key)
-        if found is None:
-            words = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        return call.answer(body=found)
+        stats = self._context.counts.stats(header.stats_name, header.stats_key)
+        if stats is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        return call.answer(body=stats)
 
     @handles(C.GET_BROKER_CONFIG)
     def show_config(self, call: Call[None, None]) -> Command:
@@ -250,7 +252,7 @@ class Status:
         path = context.store.layout.commit_log_paths[0]
         ratio, capacity = _disk(path)
         put = f"{context.counts.rate(counts.BROKER_PUT, settings.cluster):.2f}"
-        got = f"{context.counts.rate(counts.BROKER_GET, settings.cluster):.2f}"
+        get_rate = f"{context.counts.rate(counts.BROKER_GET, settings.cluster):.2f}"
         total_put = str(context.counts.sum(counts.BROKER_PUT, settings.cluster))
         put_size = context.counts.sum(counts.BROKER_PUT_SIZE, settings.cluster)
         total_got = str(context.counts.sum(counts.BROKER_GET, settings.cluster))
@@ -274,9 +276,9 @@ class Status:
             "remainHowManyDataToFlush": "0 B",
             "pageCacheLockTimeMills": "0",
             "putTps": f"{put} {put} {put}",
-            "getTotalTps": f"{got} {got} {got}",
-            "getFoundTps": f"{got} {got} {got}",
-            "getTransferredTps" if context.release.is_5 else "getTransferedTps": f"{got} {got} {got}",
+            "getTotalTps": f"{get_rate} {get_rate} {get_rate}",
+            "getFoundTps": f"{get_rate} {get_rate} {get_rate}",
+            "getTransferredTps" if context.release.is_5 else "getTransferedTps": f"{get_rate} {get_rate} {get_rate}",
             "getMissTps": "0.00 0.00 0.00",
             "putMessageTimesTotal": total_put,
             "putMessageSizeTotal": str(put_size),
@@ -318,8 +320,8 @@ def _language(client: Client) -> str:
 def _disk(path: str) -> tuple[str, str]:
     """Share of the file system that is used, and its size, as a broker says them (common.UtilAll, store.CommitLog)."""
     try:
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return "-1", ""
-    total, free = (count * found.f_frsize / (1 << 30) for count in (found.f_blocks, found.f_bfree))
+    total, free = (count * disk.f_frsize / (1 << 30) for count in (disk.f_blocks, disk.f_bfree))
     return str(share_used(path)), f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."

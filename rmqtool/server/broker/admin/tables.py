@@ -44,11 +44,11 @@ class Tables:
         header = call.header
         name = header.topic
         self._check(name, header.read_queue_nums, header.write_queue_nums)
-        found = self._context.state.topic(name)
-        known = found or TopicConfig(topic_name=name)
+        config = self._context.state.topic(name)
+        known = config or TopicConfig(topic_name=name)
         attributes = known.attributes
         if self._context.release.has_attributes:
-            attributes = _with_attributes(found, header.attributes or "")
+            attributes = _with_attributes(config, header.attributes or "")
         self._context.set_topic(
             replace(
                 known,
@@ -173,11 +173,11 @@ class Tables:
     def show_group(self, call: Call[a.OneGroup, None]) -> Command:
         """Request 352. One that is missing is made where a consumer of it would make it."""
         name = call.header.group
-        found = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
-        if found is None:
-            words = "No group in this broker"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return call.answer(body=dumps(found.write(self._context.release.version), BROWSER))
+        config = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
+        if config is None:
+            remark = "No group in this broker"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return call.answer(body=dumps(config.write(self._context.release.version), BROWSER))
 
     @handles(C.DELETE_SUBSCRIPTIONGROUP)
     def delete_group(self, call: Call[a.DeleteGroup, None]) -> Command:
@@ -200,8 +200,8 @@ def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in changes.split(","))):
         name, _, value = part[1:].partition("=")
         if topic is not None and name == BATCH_QUEUE[0]:
-            words = f"attempt to update an unchangeable attribute. key: {name}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            remark = f"attempt to update an unchangeable attribute. key: {name}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         if part[0] == "+" and name and value:
             known[name] = value
         elif part[0] == "-" and name and not value:

@@ -117,18 +117,18 @@ class BrokerContext:
         Raises:
             Failed: it is not.
         """
-        found = self.state.topic(name)
-        if found is None:
-            words = f"topic[{name}] not exist, apply first please!"
-            raise Failed(ResponseCode.TOPIC_NOT_EXIST, words)
-        return found
+        config = self.state.topic(name)
+        if config is None:
+            remark = f"topic[{name}] not exist, apply first please!"
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return config
 
     async def queues_of(self, topic: str) -> list[QueueName] | None:
         """The queues of a topic that can be read, on all brokers; None for a topic that is nowhere."""
-        found = None if self.routes is None else await self.routes(topic)
+        queues = None if self.routes is None else await self.routes(topic)
         config = self.state.topic(topic)
-        if found is not None or config is None or not config.perm & Perm.READ:
-            return found or None
+        if queues is not None or config is None or not config.perm & Perm.READ:
+            return queues or None
         return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def check_writable(self) -> None:
@@ -151,11 +151,11 @@ class BrokerContext:
 
     def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:
         """A topic of the broker's own, made where it is missing; see :meth:`BrokerState.ensure_topic`."""
-        found = self.state.topic(name)
-        if found is None:
-            found = self.state.ensure_topic(name, queues, later=later)
+        config = self.state.topic(name)
+        if config is None:
+            config = self.state.ensure_topic(name, queues, later=later)
             self.topic_changes.publish()
-        return found
+        return config
 
     def suppose_topics(self) -> None:
         """Have the broker's own topics, and those that its queues show where no file says any."""
@@ -194,7 +194,7 @@ class BrokerContext:
             return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
         settings = self.settings
-        found = [
+        topics = [
             topic(SELF_TEST, 1),
             topic(BENCHMARK, 1024),
             topic(settings.cluster, 16, Perm.READ | Perm.WRITE | Perm.INHERIT),
@@ -204,26 +204,26 @@ class BrokerContext:
             topic(f"{settings.cluster}{REPLY_SUFFIX}", 1),
         ]
         if self.release.is_5:
-            found += [
+            topics += [
                 topic(f"{REVIVE_PREFIX}{settings.cluster}", 8),
                 topic(f"{SYNC_PREFIX}{settings.name}", 1, Perm.INHERIT),
                 topic(HALF, 1),
                 topic(OP, 1),
             ]
         if self.release.has_timer and self.store.layout.conf.flag("timerWheelEnable", True):
-            found.append(topic(TIMER, 1))
+            topics.append(topic(TIMER, 1))
         if settings.auto_create_topics:
             queues = settings.default_topic_queues
-            found.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
-        return found
+            topics.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
+        return topics
 
     def topic_at(self, physical_offset: int) -> str | None:
         """The topic that the message at an offset is for, though it may wait in another one; None without a message."""
-        found = self.reading.message(physical_offset)
-        if found is None:
+        message = self.reading.message(physical_offset)
+        if message is None:
             return None
-        topic = found.record.topic.decode("utf-8", "replace")
-        return parse(found.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
+        topic = message.record.topic.decode("utf-8", "replace")
+        return parse(message.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the broker itself."""

@@ -47,12 +47,12 @@ class ConsumerGroup:
     def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
         """Take over the subscriptions of a client, newer versions only; return whether topics came or went."""
         changed = False
-        for one in subscriptions:
-            known = self.subscriptions.get(one.topic)
+        for subscription in subscriptions:
+            known = self.subscriptions.get(subscription.topic)
             changed |= known is None
-            if known is None or one.sub_version > known.sub_version:
-                self.subscriptions[one.topic] = one
-        gone = self.subscriptions.keys() - {one.topic for one in subscriptions}
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+        gone = self.subscriptions.keys() - {subscription.topic for subscription in subscriptions}
         for topic in gone:
             del self.subscriptions[topic]
         return changed or bool(gone)
@@ -75,19 +75,23 @@ class Clients:
         for producer in data.producer_data_set:
             self.producers.setdefault(producer.group_name, {})[connection] = client()
         short = bool(data.without_sub)
-        return {one.group_name for one in data.consumer_data_set if self._consumes(one, client(), short=short)}
+        return {
+            consumer.group_name
+            for consumer in data.consumer_data_set
+            if self._consumes(consumer, client(), short=short)
+        }
 
     def differs(self, data: HeartbeatData) -> bool:
         """Whether a client must send its subscriptions again; call it after :meth:`heartbeat`.
 
         A group of which only short heartbeats have come has no subscriptions here.
         """
-        found = False
-        for one in data.consumer_data_set:
-            group = self.consumers[one.group_name]
+        different = False
+        for consumer in data.consumer_data_set:
+            group = self.consumers[consumer.group_name]
             before, group.fingerprint = group.fingerprint, data.heartbeat_fingerprint or 0
-            found |= before not in (None, group.fingerprint) or (bool(data.without_sub) and not group.subscriptions)
-        return found
+            different |= before not in (None, group.fingerprint) or (bool(data.without_sub) and not group.subscriptions)
+        return different
 
     def _consumes(self, data: ConsumerData, client: Client, *, short: bool) -> bool:
         group = self.consumers.setdefault(data.group_name, ConsumerGroup())
@@ -135,11 +139,11 @@ class Clients:
 
     def pick_producer(self, group: str) -> Client | None:
         """One producer of a group, in turn; None where none is connected."""
-        found = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
-        if not found:
+        online = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
+        if not online:
             return None
         self._turn += 1
-        return found[self._turn % len(found)]
+        return online[self._turn % len(online)]
 
     def find_connection(self, client_id: str) -> Connection | None:
         """The connection of a producer or consumer; None where it is not connected."""

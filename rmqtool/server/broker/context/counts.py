@@ -38,8 +38,8 @@ class Counts:
 
     def sum(self, name: str, key: str) -> int:
         """All since the start."""
-        found = self._items.get((name, key))
-        return found.sum if found is not None else 0
+        item = self._items.get((name, key))
+        return item.sum if item is not None else 0
 
     def sample(self, now: float) -> None:
         """Remember the sums of a moment; called every :data:`SAMPLE` seconds."""
@@ -53,13 +53,13 @@ class Counts:
 
     def rate(self, name: str, key: str) -> float:
         """Per second in the last minute."""
-        found = self._items.get((name, key))
-        return _of(found.past[0]).tps if found is not None else 0.0
+        item = self._items.get((name, key))
+        return _of(item.past[0]).tps if item is not None else 0.0
 
     def stats(self, name: str, key: str) -> b.BrokerStats | None:
         """Of the last minute, hour and day; None where nothing was counted."""
-        found = self._items.get((name, key))
-        return None if found is None else b.BrokerStats(*map(_of, found.past))
+        item = self._items.get((name, key))
+        return None if item is None else b.BrokerStats(*map(_of, item.past))
 
 
 def _of(past: deque[tuple[float, int, int]]) -> StatsItem:

@@ -8,11 +8,11 @@ from rmqtool.store.layout.paths import StoreLayout
 def share_used(path: str) -> float:
     """Share of a file system that is used, by a directory of it; -1 where there is none (common.UtilAll)."""
     try:
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return -1
-    taken = found.f_blocks - found.f_bfree
-    entire = taken + found.f_bavail
+    taken = disk.f_blocks - disk.f_bfree
+    entire = taken + disk.f_bavail
     return -(-taken * 100 // entire) / 100 if entire else -1
 
 

@@ -21,13 +21,13 @@ class QueueLocks:
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """The queues that the client has now, of those that it asks for."""
         table = self._locks.setdefault(group, {})
-        now, got = self._clock(), []
+        now, locked = self._clock(), []
         for queue in queues:
             owner, since = table.get(queue, (client_id, now))
             if owner == client_id or now - since > LIFE:
                 table[queue] = client_id, now
-                got.append(queue)
-        return got
+                locked.append(queue)
+        return locked
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back those that the client has."""

@@ -98,8 +98,8 @@ class Settings:
     @property
     def changeable(self) -> dict[str, str]:
         """What :meth:`with_changes` can change, as it is now."""
-        found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+        values = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
     def with_changes(self, values: Mapping[str, str]) -> "Settings":
         """The same with other values, by the names of the broker's file.
@@ -111,8 +111,8 @@ class Settings:
         for name, text in values.items():
             attribute = _LIVE.get(name)
             if attribute is None:
-                words = "cannot be changed while the store is served; set it in the broker's file, and serve again"
-                raise BadValue(f"{name} {words}")
+                reason = "cannot be changed while the store is served; set it in the broker's file, and serve again"
+                raise BadValue(f"{name} {reason}")
             before = getattr(self, attribute)
             if isinstance(before, bool):
                 changes[attribute] = text.strip().lower() == "true"

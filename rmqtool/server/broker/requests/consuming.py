@@ -97,12 +97,12 @@ class Consuming:
     @handles(C.CHECK_CLIENT_CONFIG, right=rights.check_client)
     def check_client(self, call: Call[None, b.CheckClient]) -> Command:
         """Request 46: whether a filter can be used."""
-        found = call.body
-        kind = found.subscription_data.expression_type
+        body = call.body
+        kind = body.subscription_data.expression_type
         if kind != TAG and not self._context.settings.property_filter:
-            words = f"The broker does not support consumer to filter message by {kind}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        if kind != TAG and compile_subscription(found.subscription_data, self._context.release) is None:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        if kind != TAG and compile_subscription(body.subscription_data, self._context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
         return call.answer()
 
@@ -112,8 +112,8 @@ class Consuming:
     def lock(self, call: Call[None, b.LockRequest]) -> Command:
         """Request 41."""
         asked = call.body
-        got = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
-        return call.answer(body=b.LockResponse(got))
+        locked = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return call.answer(body=b.LockResponse(locked))
 
     @handles(C.UNLOCK_BATCH_MQ, right=rights.lock)
     def unlock(self, call: Call[None, b.LockRequest]) -> Command:

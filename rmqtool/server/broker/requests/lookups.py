@@ -32,17 +32,17 @@ class Lookups:
         most = min(most, setting(self._context.store.layout.conf, "maxMsgsNumBatch", _MOST))
         begin = max(header.begin_timestamp, 0)
         search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
-        found = self._context.reading.by_key(header.topic, header.key, search) if most else []
+        records = self._context.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
-        for message in found:
+        for message in records:
             record = self._context.reading.record(message.physical_offset)
             if record is not None and (not parts or total + len(record) <= _BODY):
                 parts.append(record)
                 total += len(record)
         if not parts:
             raise Failed(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
-        last = found[-1]
+        last = records[-1]
         reply = h.Queried(
             index_last_update_timestamp=last.record.store_timestamp,
             index_last_update_phyoffset=last.physical_offset,

@@ -40,8 +40,8 @@ def check_invisible_time(asked: int, settings: PopSettings) -> None:
         Failed: no checkpoint can wait so many ms.
     """
     if not 0 <= asked <= settings.longest_invisible:
-        words = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
-        raise Failed(ResponseCode.INVALID_PARAMETER, words)
+        remark = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
+        raise Failed(ResponseCode.INVALID_PARAMETER, remark)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,14 +84,14 @@ class Pops:
         name = "pop message"
         popping = self._require_popping(name)
         if header.max_msg_nums > _MOST:
-            words = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
-            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+            remark = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
+            raise Failed(ResponseCode.INVALID_PARAMETER, remark)
         check_invisible_time(header.invisible_time, popping.settings)
         if not popping.settings.timer:
-            words = (
+            remark = (
                 f"the broker[{self._context.settings.address}] {name} is forbidden because timerWheelEnable is false"
             )
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         self._check(header.topic, header.queue_id, header.consumer_group)
         return self._pop(popping, _Waiting(call, self._accept(header), self._until(header)), header)
 
@@ -120,10 +120,10 @@ class Pops:
         self._check(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
-        found = p.PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        response = p.PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
-            return call.answer(found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
-        return call.answer(found, b"".join(messages), remark=GetStatus.FOUND)
+            return call.answer(response, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        return call.answer(response, b"".join(messages), remark=GetStatus.FOUND)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -140,12 +140,12 @@ class Pops:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             count = config.read_queue_nums
-            words = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
-            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
+            raise Failed(ResponseCode.INVALID_PARAMETER, remark)
         group = context.state.ensure_group(group_name)
         if group is None:
-            words = f"subscription group [{group_name}] does not exist"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+            remark = f"subscription group [{group_name}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             raise Failed(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
 
@@ -153,10 +153,10 @@ class Pops:
         if not header.exp:
             return None
         context = self._context
-        found = read_subscription(header.topic, header.exp, header.exp_type)
-        if found.expression_type != TAG and compile_subscription(found, context.release) is None:
+        subscription = read_subscription(header.topic, header.exp, header.exp_type)
+        if subscription.expression_type != TAG and compile_subscription(subscription, context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        return build_filter(found, context.reading.record, context.release)
+        return build_filter(subscription, context.reading.record, context.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
         """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
@@ -205,7 +205,7 @@ class Pops:
 
     def _answer(self, one: _Waiting, header: p.Pop, popped: PopResult, code: int) -> Command:
         starts, offsets = popped.infos
-        found = p.PopResponse(
+        response = p.PopResponse(
             pop_time=popped.pop_time,
             invisible_time=header.invisible_time,
             revive_qid=popped.revive_queue,
@@ -215,7 +215,7 @@ class Pops:
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
-        return one.call.answer(found, b"".join(popped.messages), code=code, remark=remark)
+        return one.call.answer(response, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: PopResult) -> None:
         key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
@@ -266,16 +266,16 @@ class Pops:
     def expire(self) -> None:
         """Answer those whose time is over."""
         for parked in (self._asking, self._held):
-            for _key, one in parked.late(self._context.now()):
-                self._send(one, last=True)
+            for _key, request in parked.late(self._context.now()):
+                self._send(request, last=True)
 
     def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:
         """Try one request of a key again; whether it got an answer."""
         parked = self._held if parked is None else parked
-        one = parked.take(key)
-        while one is not None and one.call.connection.closed:
-            one = parked.take(key)
-        return one is not None and self._send(one)
+        request = parked.take(key)
+        while request is not None and request.call.connection.closed:
+            request = parked.take(key)
+        return request is not None and self._send(request)
 
     def _send(self, one: _Waiting, *, last: bool = False) -> bool:
         assert self._popping is not None  # else nobody waits

@@ -52,8 +52,8 @@ class OffsetRequests:
         context = self._context
         if context.release.is_5 and not context.settings.read_only:
             if header.consumer_group not in context.state.groups:
-                words = f"Group {header.consumer_group} not exist!"
-                raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+                remark = f"Group {header.consumer_group} not exist!"
+                raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             if context.state.topic(header.topic) is None:
                 raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if (header.topic, header.consumer_group, header.queue_id) in self._context.resets:

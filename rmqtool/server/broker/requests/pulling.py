@@ -100,50 +100,50 @@ class Pulling:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
         group = context.state.ensure_group(header.consumer_group)
         if group is None:
-            words = f"subscription group [{header.consumer_group}] does not exist"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
-            words = f"subscription group no permission, {header.consumer_group}"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
         config = context.topic(header.topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
-            words = (
+            remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(context.invalid_code, words)
+            raise Failed(context.invalid_code, remark)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            found = read_subscription(header.topic, header.subscription, header.expression_type)
+            subscription = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
-            found = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
-        if found.expression_type != TAG and not settings.property_filter:
-            words = f"The broker does not support consumer to filter message by {found.expression_type}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        return found
+            subscription = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
+        if subscription.expression_type != TAG and not settings.property_filter:
+            remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        return subscription
 
     def _find_subscription(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         if not broadcast and group.message_model == "BROADCASTING":
-            words = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
-        found = group.subscriptions.get(header.topic)
-        if found is None:
+            remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
-        if found.sub_version < header.sub_version:
+        if subscription.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         release = self._context.release
         if (
-            found.expression_type != TAG
+            subscription.expression_type != TAG
             and self._context.settings.property_filter
-            and compile_subscription(found, release) is None
+            and compile_subscription(subscription, release) is None
         ):
-            words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-            raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
-        return found
+            remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        return subscription
 
     def _reset(self, call: Call[h.Pull, None]) -> Command | None:
         """The answer to the first pull after an administrator has set the group to another offset."""
@@ -229,13 +229,13 @@ class Pulling:
         waiting = self._held.pop((topic, queue_id))
         newest, now = self._context.reading.max_offset(topic, queue_id), self._context.now()
         left = []
-        for one in waiting:
-            if one.call.connection.closed:
+        for held in waiting:
+            if held.call.connection.closed:
                 continue
-            if now >= one.until or self._was_reset(one) or self._wants(one, newest):
-                self._send(one)
+            if now >= held.until or self._was_reset(held) or self._wants(held, newest):
+                self._send(held)
             else:
-                left.append(one)
+                left.append(held)
         if left:
             self._held.setdefault((topic, queue_id), []).extend(left)
 

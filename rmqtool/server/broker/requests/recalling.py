@@ -41,8 +41,8 @@ def handle_of(context: BrokerContext, result: PutResult) -> str | None:
     """The handle of a message that was stored; None where it does not wait in the timer, or comes back to a group."""
     if result.topic != timer.TOPIC or not result.ok:
         return None
-    found = context.reading.message(result.physical_offset)
-    named = {} if found is None else parse(found.record.properties)
+    message = context.reading.message(result.physical_offset)
+    named = {} if message is None else parse(message.record.properties)
     topic, out = named.get(REAL_TOPIC, ""), java_int(named.get(timer.OUT_MS, ""), 64)
     if out is None or not topic or topic.startswith(RETRY_PREFIX):
         return None

@@ -77,7 +77,7 @@ class Replying:
         )
         request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=to_fields(reply), body=message.body)
         try:
-            got = await waiting.call(request, _PATIENCE)
+            answer = await waiting.call(request, _PATIENCE)
         except RemotingError as err:
             return f"push reply message to {client_id} fail: {err}"
-        return None if got.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
+        return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."

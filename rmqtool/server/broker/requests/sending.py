@@ -151,17 +151,17 @@ class Sending:
         return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
 
     def _properties(self, header: h.Send) -> dict[str, str]:
-        found = parse_text(header.properties or "")
+        properties = parse_text(header.properties or "")
         if not self._release.is_5:
-            found.pop(WAIT, None)
+            properties.pop(WAIT, None)
         else:
-            found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
+            properties.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
             if not header.batch:
-                found.setdefault(UNIQ_KEY, self._ids())
-            found[_REGION] = self._context.settings.region
-            found[_TRACE] = "true" if self._context.settings.trace else "false"
-        found[_CLUSTER] = self._context.settings.cluster
-        return found
+                properties.setdefault(UNIQ_KEY, self._ids())
+            properties[_REGION] = self._context.settings.region
+            properties[_TRACE] = "true" if self._context.settings.trace else "false"
+        properties[_CLUSTER] = self._context.settings.cluster
+        return properties
 
     def _comes_back(self, header: h.Send, properties: dict[str, str]) -> bool:
         """5.x takes no message for a half one that comes back to a consumer with a delay."""
@@ -185,21 +185,21 @@ class Sending:
         failed = self._make_topics()
         if failed is not None:
             lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
-            _answer(lost, [failed.answer(one.call.request) for one in lost])
+            _answer(lost, [failed.answer(message.call.request) for message in lost])
             waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
         if waiting:
             self._store(waiting)
         return failed
 
     def _make_topics(self) -> Failed | None:
-        made, self._made = self._made, {}
-        if not made:
+        topics, self._made = self._made, {}
+        if not topics:
             return None
         try:
-            self._context.set_topics(made.values())
+            self._context.set_topics(topics.values())
         except (OSError, RmqError) as err:
             code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(err) else ResponseCode.SYSTEM_ERROR
-            return self._context.failure(f"topics {', '.join(made)} cannot be made", err, code)
+            return self._context.failure(f"topics {', '.join(topics)} cannot be made", err, code)
         return None
 
     def _store(self, waiting: list[_Sent]) -> None:
@@ -281,8 +281,8 @@ class Sending:
     def _half(self, call: Call[h.Send, bytes], message: Message) -> Command:
         self.make_way(message.topic)
         if self._context.settings.reject_transactions:
-            words = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
+            remark = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
         group = message.property_map().get("PGROUP", call.header.producer_group)
         result = self._store_one(lambda: self._transactions.prepare(message, group))
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
@@ -310,9 +310,9 @@ class Sending:
 def _answer(asked: list[_Sent], responses: list[Command]) -> None:
     """Each connection gets its answers at once."""
     by_connection: defaultdict[Connection, list[Command]] = defaultdict(list)
-    for one, response in zip(asked, responses, strict=True):
-        if not one.call.request.is_oneway:
-            by_connection[one.call.connection].append(response)
+    for waiting, response in zip(asked, responses, strict=True):
+        if not waiting.call.request.is_oneway:
+            by_connection[waiting.call.connection].append(response)
     for connection, answers in by_connection.items():
         connection.send_now(answers)
 

@@ -56,8 +56,8 @@ class Transactions:
             log.warning("%s: a transaction cannot be ended: %s", call.connection.peer, err)
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            words = "a transaction cannot be ended"
-            raise self._context.failure(words, err, ResponseCode.SYSTEM_ERROR) from None
+            remark = "a transaction cannot be ended"
+            raise self._context.failure(remark, err, ResponseCode.SYSTEM_ERROR) from None
         if result is not None:
             self._context.arrivals.publish(result.topic, result.queue_id)
         return call.answer()
