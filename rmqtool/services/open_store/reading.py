@@ -108,7 +108,7 @@ class Reading:
         """Look again at the queues of a topic when they are asked for: they were removed."""
         for known in (self._queues, self._rocks, self._batches):
             for key in [key for key in known if key[0] == topic]:
-                del known[key]  # type: ignore[attr-defined]
+                del known[key]
 
     @property
     def log(self) -> CommitLog:
