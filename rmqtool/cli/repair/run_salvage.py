@@ -81,7 +81,8 @@ def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
     else:
         _say(report.to_dict(), output)
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
-    note(f"{kept} in {report.store}, at the offsets that they had")
+    moved = "at the queue offsets that they had" if layout.dledger_dirs() else "at the offsets that they had"
+    note(f"{kept} in {report.store}, {moved}")
     return 0
 
 
