@@ -33,6 +33,7 @@ class Split:
     last: bool  # whether the file is the log's last one
     exact: bool  # whether a record is known to begin at start, or to be missing there
     uri: str | None = None  # of a store that is elsewhere
+    entries: bool = False  # whether the file is of a DLedger log
 
     def segment(self) -> Segment:
         """The file, to be read."""
@@ -40,7 +41,7 @@ class Split:
             from rmqtool.analytics.remote.stores import attach_store
 
             attach_store(self.uri)
-        return Segment(self.path, self.base, self.size, 0)
+        return Segment(self.path, self.base, self.size, 0, entries=self.entries)
 
 
 class Walked(Protocol):
@@ -81,7 +82,8 @@ def plan(
             # what was never written behind the last of a file is no work for a task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
             last, exact = file is files[-1], at == 0
-            splits.append(Split(len(splits), file.path, file.base, file.size, at, end, last, exact, uri))
+            place = len(splits), file.path, file.base, file.size, at, end
+            splits.append(Split(*place, last, exact, uri, file.entries))
             if end == limit:
                 break
     return splits, unusable

@@ -152,7 +152,7 @@ def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
 
     first = max(start, file.base)
     part = file.view()[first - file.base : stop - file.base if stop is not None else file.size]
-    return hexdump(part, explain("commitlog", part, first), first)
+    return hexdump(part, explain("dledger" if file.entries else "commitlog", part, first), first)
 
 
 def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:

@@ -143,7 +143,8 @@ def _export(layout: StoreLayout, new_store: str, output: str) -> int:
     else:
         _say(report.to_dict(), output)
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
-    note(f"{kept} in {report.store}, at the offsets that they had")
+    offsets = "queue offsets" if layout.dledger_dirs() else "offsets"
+    note(f"{kept} in {report.store}, at the {offsets} that they had")
     return 0
 
 

@@ -22,11 +22,11 @@ from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.unread import unread_below
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.usage.parts import COMMIT_LOG, PartUsage, measure_parts
-from rmqtool.store.disk.remote import record_at
+from rmqtool.store.disk.remote import record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.log.scan import scan
+from rmqtool.store.log.scan import Stretch, scan_file
 from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 DAY = 24 * HOUR
@@ -292,7 +292,7 @@ def _ratio(used: float, whole: int) -> float:
 def _first_time(files: list[Segment]) -> int | None:
     """The store timestamp of the first message."""
     for file in files:
-        record = record_at(file.mapped(), 0, file.size, crc=False)
+        record = record_at(file.mapped(), record_start(file.mapped(), 0), file.size, crc=False)
         if isinstance(record, Record):
             return record.store_timestamp
     return None
@@ -307,10 +307,9 @@ def _bytes_since(log: CommitLog, time: int) -> int:
     if not after:
         return end - max(log.min_offset, 0)
     file = files[after - 1]
-    for scanned in scan(file.mapped(), 0, file.size, crc=False):
-        late = np.flatnonzero(scanned.rows.store_timestamp >= time)
-        if len(late):
-            return max(end - file.base - int(scanned.rows.at[late[0]]), 0)
+    for item in scan_file(file, last=file is files[-1], crc=False):
+        if isinstance(item, Stretch) and len(late := np.flatnonzero(item.rows.store_timestamp >= time)):
+            return max(end - file.base - int(item.rows.at[late[0]]), 0)
     return max(end - file.end, 0)
 
 

@@ -34,6 +34,7 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
@@ -69,7 +70,8 @@ HALF_TOPICS = {topic.encode() for topic in HALVES}
 _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
-    "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable", "timerRocksDBEnable",
+    "storePathDLedgerCommitLog", "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable",
+    "timerRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
@@ -87,7 +89,7 @@ class Salvage:
 
     def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
         self.layout, self.store = layout.passing_over(), checked_path(target)
-        self._said = heed(layout, command)
+        self._said = [*heed(layout, command), *uncommitted_words(layout)]
         self.target = self.store + _PART
         self.log = CommitLog(self.layout)
         self._rules = rules_for(self.layout).rules
@@ -121,6 +123,8 @@ class Salvage:
             UnreadableStore: the source has no commit log.
         """
         self._check_target()
+        if (reason := why_not_read(self.layout)) is not None:
+            raise UnreadableStore(reason)
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         try:

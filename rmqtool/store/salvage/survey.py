@@ -30,7 +30,7 @@ def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[Misna
         told = stated_base(file, log.file_size)
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
-        true_file = Segment(file.path, base, file.size, file.mtime_ns)
+        true_file = Segment(file.path, base, file.size, file.mtime_ns, entries=file.entries)
         one = rank, true_file, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
