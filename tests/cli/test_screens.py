@@ -1,4 +1,4 @@
-"""Golden screens: what loses messages, and what is used most. The usual run records one size of three, of a third of them by turns."""
+"""Golden screens: what loses messages, and what is used most. A run records one size of three, and a third by turns."""
 
 import re
 
