@@ -44,9 +44,7 @@ class GroupMembership:
         self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
         self._short = short and peers.release.is_5
         self._openings: Counter[str] = Counter()  # a broker forgets a client when its connection ends
-        self._known_to: dict[
-            str, tuple[int, int]
-        ] = {}  # by broker, over which connection
+        self._known_to: dict[str, tuple[int, int]] = {}  # by broker, over which connection
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._connecting: set[str] = set()  # brokers being connected to for a heartbeat
