@@ -7,13 +7,14 @@ command write, or stop it from asking, cannot be set here.
 import os
 from collections.abc import Mapping
 
+from formats.versions import VERSIONS
 from rmqtool.errors import BadValue, UnreadableStore
 
 # option: its values, if they are a fixed choice
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
-    "engine": ("auto", "4.9", "5.3", "5.5"),
+    "engine": ("auto", *map(str, VERSIONS)),
     "broker-conf": (),
     "tz": (),
     "progress": ("auto", "json", "none"),

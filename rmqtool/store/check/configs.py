@@ -43,8 +43,8 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         _topics(ctx, topics)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
-            for topic, group, offsets in table.tables():
-                for queue_id, offset in offsets.items():
+            for topic, group, queue_offsets in table.tables():
+                for queue_id, offset in queue_offsets.items():
                     _offset(ctx, _path(name), topic, group, queue_id, offset)
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):

@@ -378,6 +378,11 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
 
 
 _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
+"""By release, the oldest first. A release without an entry recovers as the one before it."""
+
+
+def _class_of(release: Release) -> type[ReleaseRulesV5]:
+    return [rules for known, rules in _RULES.items() if known.version <= release.version][-1]
 
 
 def _holds(file: Segment, mark: bytes) -> bool:
@@ -416,7 +421,7 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     elif release != seen:
         warning = f"nothing shows that a {line} broker has written this store, but the rules of {release} are used"
     if release.is_5:
-        return ChosenRules(_RULES[release](layout, exactly=exactly), reason, warning)
+        return ChosenRules(_class_of(release)(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
 
 
