@@ -5,9 +5,8 @@ command write, or stop it from asking, cannot be set here.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from rmqtool.cli.commands import words_of
 from rmqtool.errors import BadValue, UnreadableStore
 
 # option: its values, if they are a fixed choice
@@ -72,7 +71,11 @@ def _from_file(path: str) -> dict[str, str]:
 
 
 def _check(option: str, value: str, where: str) -> str:
-    choices = words_of("recover --engine") if option == "engine" else OPTIONS[option]
+    choices: Sequence[str] = OPTIONS[option]
+    if option == "engine":
+        from rmqtool.cli.commands import words_of
+
+        choices = words_of("recover --engine")
     if choices and value not in choices:
         raise BadValue(f"{where}: {value!r} is not one of {', '.join(choices)}")
     if option == "tz":
