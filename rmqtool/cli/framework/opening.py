@@ -44,6 +44,7 @@ def need_messages(
     asked: Asked | None = None,
     *,
     tier: bool = True,
+    reads_tier: bool = False,
     what: str = "not shown",
 ) -> CommitLog:
     """As :func:`need_log`, for commands that answer with messages; says which are elsewhere.
@@ -51,14 +52,17 @@ def need_messages(
     Args:
         asked: whether the answer is of a queue (topic, queue id); all by default.
         tier: say how many messages are in the tier alone; messages of system topics never are.
+        reads_tier: those are read, too.
         what: is not done with the messages.
 
     Raises:
-        CorruptFile: they are in a DLedger log, which is not read: an empty answer would be wrong.
+        CorruptFile: they are in a DLedger log that cannot be read: an empty answer would be wrong.
     """
     log = need_log(store, broker_conf, say=False)
     need_readable_log(log.layout)
-    elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
+    elsewhere = (
+        messages_elsewhere(log.layout, asked, what, reads=reads_tier) if tier else log_elsewhere(log.layout, what)
+    )
     for words in elsewhere:
         note(f"warning: {words}")
     return log
