@@ -7,7 +7,6 @@ Source: tieredstore.metadata.DefaultMetadataStore and its entities, provider.Pos
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import md5
 from typing import ClassVar
 
 from formats.config.file import ConfigFile
@@ -92,13 +91,15 @@ class TieredMetadata(ConfigFile):
     def segments(self) -> Iterator[TieredSegment]:
         """Every segment, by type, path and base offset."""
         for table in (self.commit_logs, self.consume_queues, self.indexes):
-            for _path, found in sorted(table.items()):
-                for _base, segment in sorted(found.items()):
+            for _path, by_offset in sorted(table.items()):
+                for _base, segment in sorted(by_offset.items()):
                     yield segment
 
 
 def hash_of(text: str) -> str:
     """The letters that a name of the tiered storage begins with."""
+    from hashlib import md5  # which loads OpenSSL, and most stores have no tier
+
     return md5(text.encode(), usedforsecurity=False).hexdigest()[:8]
 
 

@@ -116,12 +116,12 @@ def parse_properties(data: bytes) -> dict[str, str]:
         text = data.decode()
     except UnicodeDecodeError as err:
         raise BadText(err.start, "property file is not UTF-8") from None
-    found = {}
+    properties = {}
     for line in text.replace("\r", "\n").split("\n"):
         name, equals, value = line.strip().partition("=")
         if equals and name[0:1] not in ("#", "!"):
-            found[name.strip()] = value.strip()
-    return found
+            properties[name.strip()] = value.strip()
+    return properties
 
 
 def parse_checkpoint(data: bytes) -> tuple[int, int]:

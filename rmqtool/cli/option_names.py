@@ -24,6 +24,8 @@ dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
+  --until= --wide -h -o= -t=
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
   --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
   --tz= --until= --where= --wide -h -o= -t=
@@ -81,6 +83,7 @@ report traffic: --broker-conf= --by= --columns= --help --limit= --output= --prog
   --tz= --until= --wide -h -o= -t=
 report unconsumed: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since=
   --topic= --tz= --until= --wide -g= -h -o= -t=
+retention: --at= --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
 retry list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz= --until=
   --wide -g= -h -o= -t=
 run: --broker-conf= --columns= --help --once --output= --progress= --transactions= --tz= --until= --wide -h -o=
@@ -109,6 +112,8 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.5
+du --by: topic queue tag group host day hour size part
+du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
@@ -163,5 +168,6 @@ compaction-unqueued compaction-queue-missing compaction-missing compaction-behin
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
-tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
+tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
+dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
 """

@@ -144,16 +144,16 @@ def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple
     empty: list[Split] = []
     path, expected, waiting = "", -1, False
     for split in splits:
-        seen = walked(split)
+        walk = walked(split)
         if split.path != path:
-            path, expected, waiting = split.path, seen.next, False
+            path, expected, waiting = split.path, walk.next, False
         elif waiting:
             continue
         elif expected >= split.stop:
-            if seen.first < split.stop:
+            if walk.first < split.stop:
                 empty.append(split)
-        elif seen.first == expected:
-            expected = seen.next
+        elif walk.first == expected:
+            expected = walk.next
         else:
             again.append(replace(split, start=expected, exact=True))
             waiting = True

@@ -32,18 +32,18 @@ def info(store: StoreDir, output: OutputOption = Output.text, broker_conf: Broke
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.info import store_info
 
-    found = store_info(open_store(store, broker_conf))
+    report = store_info(open_store(store, broker_conf))
     if output in PEOPLE:
-        show(found, output)
-    elif PARTS.write(found, output):
+        show(report, output)
+    elif PARTS.write(report, output):
         pass
     elif output is Output.csv:
-        write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in found.to_dict()["topics"]))
+        write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in report.to_dict()["topics"]))
     else:
-        write_object(output.value, with_times(found.to_dict()))
-    for problem in found.problems:
+        write_object(output.value, with_times(report.to_dict()))
+    for problem in report.problems:
         note(f"problem: {problem}")
-    return 1 if found.problems else 0
+    return 1 if report.problems else 0
 
 
 @command("checkpoint", "rmqtool checkpoint store")
@@ -123,7 +123,7 @@ def config(
         from formats.config.files import kind_of
 
         if kind_of(file) is not None:
-            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, and says where
+            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, with its place
         write_object(
             "ndjson" if output is Output.ndjson else "json", raw_config(layout, file + ".bak" if bak else file)
         )

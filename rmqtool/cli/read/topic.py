@@ -39,8 +39,8 @@ def topic_list(
 
     warn = Warnings()
     choice = RowChoice({"topic": topic})
-    found = StoreTopics(need_log(store, broker_conf), warn).summaries()
-    rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
+    topics = StoreTopics(need_log(store, broker_conf), warn).summaries()
+    rows = choice((row for row in topics if system or topic or row.kind != "system"), limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
     shown = [name for name in names_of(TopicSummary) if name not in hidden]
     shown.insert(shown.index("messages") + 1, "bytes")
@@ -69,28 +69,31 @@ def topic_show(
 
     warn = Warnings()
     log = need_log(store, broker_conf)
-    found = StoreTopics(log, warn).details(topic)
-    if found is None:
+    details = StoreTopics(log, warn).details(topic)
+    if details is None:
         note(unknown_topic(log.layout, topic) or f"the store has no topic {topic}")
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
-        write_object(output.value, with_times(found.to_dict()))
+        write_object(output.value, with_times(details.to_dict()))
         return warn.tell()
-    if PARTS.write(found, output):
+    if PARTS.write(details, output):
         return warn.tell()
     if output in PEOPLE:
-        one = found.summary
-        settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
+        summary = details.summary
+        settings = f"read queues {summary.readQueueNums}, write queues {summary.writeQueueNums}, {summary.perm}"
         facts = [
-            ("topic", f"{one.topic} ({', '.join(one.nature)})"),
-            ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
-            ("messages", str(one.messages)),
+            ("topic", f"{summary.topic} ({', '.join(summary.nature)})"),
+            (
+                "settings",
+                settings + (", ordered" if summary.order else "") if summary.configured else "not in topics.json",
+            ),
+            ("messages", str(summary.messages)),
         ]
         out = console(output)
         out.print(facts_table(facts))
         out.print()
         out.file.flush()
-    write_rows(output.value, QueueInfo, found.queues, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
+    write_rows(output.value, QueueInfo, details.queues, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
     return warn.tell()
 
 
@@ -116,12 +119,12 @@ def topic_latest(
     from rmqtool.services.lookup.topic_names import unknown_topic
 
     layout = need_messages(store, broker_conf).layout
-    found = first(latest(layout, topic, key or ()), limit)
-    write_messages(output.value, found, body.value)
-    if not found:
+    messages = first(latest(layout, topic, key or ()), limit)
+    write_messages(output.value, messages, body.value)
+    if not messages:
         of = f" with key {', '.join(key)}" if key else ""
         note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")
-    return 0 if found else 1
+    return 0 if messages else 1
 
 
 @command("topic unused", "rmqtool topic unused store")

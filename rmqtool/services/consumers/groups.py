@@ -1,16 +1,17 @@
-"""Consumer groups: how far each has come, in which queues it lags, and where its offsets cannot be right.
+"""Consumer groups: their progress, their lag by queue, and offsets that cannot be right.
 
 Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.config.files import QueueOffset
+from formats.config.files import OffsetTable, QueueOffset
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
+from rmqtool.contract import row_dict
+from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.popping.in_flight import MessagesInFlight
@@ -41,22 +42,22 @@ class GroupLag:
     minOffset: int
     brokerOffset: int
     diff: int
-    lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
+    lastTimestamp: int  # store time of the last message consumed; 0 if it has expired
     state: str
-    inFlight: int = 0  # handed out by POP and not acked; below the offset, so not in diff, unless popped in order
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int = 0  # popped and not acked; below the offset, so not in diff, unless popped in order
+    lag: int = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     @property
     def behind(self) -> int:
-        """What it adds to a sum: an offset beyond the queue's end is no lag of less than nothing."""
+        """Its part of a sum: an offset beyond the queue's end is not a negative lag."""
         return max(self.diff, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,35 +69,35 @@ class LagSum:
     topics: int
     queues: int
     diff: int
-    lastTimestamp: int  # of the queue that was consumed last
+    lastTimestamp: int  # of the queue consumed last
     problems: int  # queues whose offset cannot be right
-    inFlight: int = 0  # as of a queue
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int = 0  # as for a queue
+    lag: int = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One group that the store knows of."""
+    """One group known to the store."""
 
     group: str
     configured: bool  # subscriptionGroup.json has it
     consumeEnable: bool | None
     retryMaxTimes: int | None
-    topics: int  # that it has offsets in, without its retry topics
+    topics: int  # with offsets, without its retry topics
     queues: int
     diff: int  # without its retry topics
     retryDiff: int
     deadLetters: int
     problems: int
     inFlight: int = 0  # of all its topics
-    lag: int = field(init=False)  # diff, by the word that people use
+    lag: int = field(init=False)  # the same as diff
     retryLag: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,12 +106,12 @@ class GroupInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
-    """One offset in two snapshots; None where one of them has none."""
+    """One offset in two snapshots; None if missing in one."""
 
     group: str
     topic: str
@@ -121,26 +122,36 @@ class OffsetChange:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
+
+
+class _Place(NamedTuple):
+    """One queue of a group: which it is, what it has, and how the group stands in it."""
+
+    topic: str
+    queue_id: int
+    queue: AnyQueue | None
+    offset: int | None
+    low: int
+    high: int
+    state: str
 
 
 class ConsumerGroups:
-    """The groups of one store beside its queues.
+    """The groups of one store, compared with its queues.
 
     Args:
-        offsets: in place of those in ``consumerOffset.json``, for example of a broadcasting client.
-        pop: count what POP consumers hold; not for offsets of a broadcasting client.
+        offsets: replace those in ``consumerOffset.json``, for example those of a broadcasting client.
+        pop: count messages held by POP consumers; not for a broadcasting client.
     """
 
     def __init__(
-        self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None, *, pop: bool = True
+        self, log: CommitLog, warn: Warn, offsets: Iterable[OffsetTable] | None = None, *, pop: bool = True
     ) -> None:
         self.log, self._warn = log, warn
-        # group to topic to queue to offset: with millions of them, a key for each would take most of the memory
-        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
-        for entry in group_offsets(log.layout, warn) if offsets is None else offsets:
-            queues = self._offsets.setdefault(entry.group, {}).setdefault(entry.topic, {})
-            queues[entry.queue_id] = entry.offset
+        self._offsets: dict[str, list[OffsetTable]] = {}  # by group, sorted by topic
+        for table in sort_tables(group_offsets(log.layout, warn) if offsets is None else offsets):
+            self._offsets.setdefault(table.group, []).append(table)
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
@@ -149,49 +160,57 @@ class ConsumerGroups:
         self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
+    def holding(self) -> Iterator[Key]:
+        """Queues of groups whose POP consumers hold messages."""
+        return (key for key, count in self._in_flight.items() if count)
+
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
         for group in sorted(self._offsets):
-            yield from self._lag_of(group)
+            for place in self._places(group):
+                yield self._lag(group, place)
 
-    def _lag_of(self, group: str) -> Iterator[GroupLag]:
-        for topic, offsets in sorted(self._offsets.get(group, {}).items()):
+    def _places(self, group: str) -> Iterator["_Place"]:
+        """The queues of a group, sorted by topic and number."""
+        for topic, _group, offsets in self._offsets.get(group, ()):
             config = self.topics.topics.get(topic) if self.topics is not None else None
-            reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
-            # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
+            # of a thousand read queues, leave out those with neither messages nor an offset
+            reads = range(config.read_queue_nums) if config is not None else range(0)
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
-                state = self._state_of_topic(topic, queue_id)
-                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offsets.get(queue_id), state)
+                queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
+                low = self._begin(queue) if queue is not None else 0
+                high = queue.max_offset if queue is not None else 0
+                consumed = offset or 0
+                if consumed > high:
+                    state = "ahead"
+                elif offset is not None and consumed < low:
+                    state = "expired"
+                else:
+                    state = self._state_of_topic(topic, queue_id) or (
+                        "none" if offset is None and high else "behind" if high > consumed else "ok"
+                    )
+                yield _Place(topic, queue_id, queue, offset, low, high, state)
 
     def _pairs(self) -> set[tuple[str, str]]:
-        return {(topic, group) for group, topics in self._offsets.items() for topic in topics}
+        return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
 
     def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
         if self.topics is None:
             return None
         config = self.topics.topics.get(topic)
         if config is None:
-            # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+            # 4.9 does not enter every internal topic, and light queues have no topic of their own
             return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
-    def _lag(
-        self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
-    ) -> GroupLag:
-        low = self._begin(queue) if queue is not None else 0
-        high = queue.max_offset if queue is not None else 0
+    def _lag(self, group: str, place: "_Place") -> GroupLag:
+        topic, queue_id, queue, offset, low, high, state = place
         consumed = offset or 0
         last = self._tier_time(topic, queue_id, consumed - 1)
         if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
-            found = self.log.read(entry.physical_offset, crc=False)
-            last = found.record.store_timestamp if found is not None else 0
-        if consumed > high:
-            state = "ahead"
-        elif offset is not None and consumed < low:
-            state = "expired"
-        elif state is None:
-            state = "none" if offset is None and high else "behind" if high > consumed else "ok"
+            message = self.log.read(entry.physical_offset, crc=False)
+            last = message.record.store_timestamp if message is not None else 0
         return GroupLag(
             group=group,
             topic=topic,
@@ -206,7 +225,7 @@ class ConsumerGroups:
         )
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, where there is one; looked for once for each queue."""
+        """The lowest offset that consumers get: the tier's, if there is one. Cached for each queue."""
         key = queue.topic, queue.queue_id
         if key not in self._begins:
             low = queue.min_offset(self.log.min_offset)
@@ -214,7 +233,7 @@ class ConsumerGroups:
         return self._begins[key]
 
     def _tier_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of a message that the tier has; 0 without it."""
+        """Store time of a message in the tier; 0 if missing."""
         record = self._tier.record(topic, queue_id, offset) if self._tier is not None and offset >= 0 else None
         return record.store_timestamp if record is not None else 0
 
@@ -223,29 +242,37 @@ class ConsumerGroups:
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         for group in sorted({*configured, *self._offsets}):
-            rows = list(self._lag_of(group))
+            topics: set[str] = set()
+            queues = diff = retry_diff = problems = in_flight = 0
+            for place in self._places(group):
+                topic, behind = place.topic, max(place.high - (place.offset or 0), 0)
+                problems += place.state in PROBLEMS
+                in_flight += self._in_flight[topic, group, place.queue_id] if self._in_flight else 0
+                if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
+                    retry_diff += behind
+                else:
+                    topics.add(topic)
+                    queues += 1
+                    diff += behind
             config = configured.get(group)
-            retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
-            retries = {topic for topic in retries if names.of(topic).group == group}
-            own = [row for row in rows if row.topic not in retries]
             dead = self.queues.of(DLQ_PREFIX + group)
             yield GroupInfo(
                 group=group,
                 configured=config is not None,
                 consumeEnable=config.consume_enable if config is not None else None,
                 retryMaxTimes=config.retry_max_times if config is not None else None,
-                topics=len({row.topic for row in own}),
-                queues=len(own),
-                diff=sum(row.behind for row in own),
-                retryDiff=sum(row.behind for row in rows if row.topic in retries),
+                topics=len(topics),
+                queues=queues,
+                diff=diff,
+                retryDiff=retry_diff,
                 deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
-                problems=sum(row.state in PROBLEMS for row in rows),
-                inFlight=sum(row.inFlight for row in rows),
+                problems=problems,
+                inFlight=in_flight,
             )
 
 
 def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
-    """Lags added up by group, or by group and topic; they must come sorted."""
+    """The sums of sorted lags by group, or by group and topic."""
     rows: list[GroupLag] = []
 
     def key(lag: GroupLag) -> tuple[str, str]:
@@ -274,10 +301,10 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
 
 
 def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:
-    """What differs between two tables of offsets, sorted by group, topic and queue.
+    """The differences between two tables of offsets, sorted by group, topic and queue.
 
     Args:
-        equal: also tell what does not differ.
+        equal: include offsets that do not differ.
     """
     tables: list[dict[tuple[str, str, int], int]] = [
         {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (one, other)

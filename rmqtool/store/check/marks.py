@@ -56,7 +56,7 @@ def _code_of(run: PendingRun) -> str:
 
 def check_marks(ctx: Context) -> None:
     """What stands beside the data."""
-    found, layout = ctx.found, ctx.layout
+    findings, layout = ctx.found, ctx.layout
     pid = None
     try:
         pid = holder(layout.root)
@@ -64,15 +64,15 @@ def check_marks(ctx: Context) -> None:
         layout.pass_over(layout.path("lock"), err)
     if pid is not None:
         who = f"process {pid}" if pid else "a process of another machine"
-        found.add("store-in-use", "lock", actual=f"held by {who}")
-        found.situation.in_use = True
-    found.situation.form = unwritable(ctx)
-    found.situation.dledger = bool(layout.dledger_dirs())
+        findings.add("store-in-use", "lock", actual=f"held by {who}")
+        findings.situation.in_use = True
+    findings.situation.form = unwritable(ctx)
+    findings.situation.dledger = bool(layout.dledger_dirs())
     for run in pending_runs(Places.of(layout)):
-        found.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
+        findings.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
-        found.add("abort-present", "abort", **about)
+        findings.add("abort-present", "abort", **about)
     places = [*layout.commit_log_paths, *filter(None, (tiered_folder(layout),))]
     for entry in layout.entries():
         if (
@@ -81,10 +81,10 @@ def check_marks(ctx: Context) -> None:
             and entry.path not in places
             and not _holds(entry.path, places)
         ):
-            found.add("file-ignored", entry.name)
+            findings.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
         if place not in _TOLD_OTHERWISE:
-            found.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
+            findings.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
 
 
 def _holds(folder: str, paths: list[str]) -> bool:
@@ -133,7 +133,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     if (files and not read) or not (entries or (times and not files)):
         return
     ctx.log_seen.absent = ctx.found.situation.log_absent = True
-    words = (
+    text = (
         f"{counted(entries, 'queue entry points', 'queue entries point')} to nothing; "
         if entries
         else "the checkpoint knows of messages; "
@@ -144,7 +144,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
         count=max(entries, 1),
         expected="messages",
         actual="files that hold no message" if files else f"no file in {', '.join(ctx.layout.commit_log_paths)}",
-        consequence=f"{words}a broker's next start deletes all queues",
+        consequence=f"{text}a broker's next start deletes all queues",
     )
     ctx.found.first()
 
@@ -155,22 +155,22 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     Args:
         index_end: highest end time of the index files; None without any.
     """
-    found, name = ctx.found, "checkpoint"
+    findings, name = ctx.found, "checkpoint"
     try:
         data = ctx.layout.checkpoint()
     except RmqError as err:  # far too large
-        found.add("file-unreadable", name, actual=str(err))
+        findings.add("file-unreadable", name, actual=str(err))
         return
     if ctx.is_passed(name):
         return
     if data is None:
-        found.add("checkpoint-missing", name)
+        findings.add("checkpoint-missing", name)
         return
     point = checkpoint.parse(data)
     if len(data) != checkpoint.SIZE:
-        found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
+        findings.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
     elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
-        found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
+        findings.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
     if ctx.log_seen.absent:
         return
     last = ctx.log_seen.last_timestamp
@@ -184,4 +184,4 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
             expected = (
                 f"{what}: at most {highest}" if highest is not None else f"{what}: 0, because there is no message"
             )
-            found.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)
+            findings.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)

@@ -170,15 +170,15 @@ def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Rec
         found = read(view, at, limit, crc=crc)
         return _blank_of_entries(view, at, limit) or found if isinstance(found, End) and is_entries(view) else found
     mapped.need(at, _record_end(mapped, at, limit))
-    found = read(view, at, limit, crc=crc)
-    if isinstance(found, End) and found.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
+    record = read(view, at, limit, crc=crc)
+    if isinstance(record, End) and record.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
         # why it is none depends on where its lengths lead, and that may be anywhere
         (sys_flag,) = _SYS_FLAG.unpack_from(view, at)
         head = HEADS[sys_flag & HOSTS_V6]
         topic_at = at + head.size + max(head.as_dict(view, at)["body_length"], 0)
         mapped.need(topic_at, topic_at + _LONGEST)
-        found = read(view, at, limit, crc=crc)
-    return found
+        record = read(view, at, limit, crc=crc)
+    return record
 
 
 def is_entries(view: memoryview) -> bool:

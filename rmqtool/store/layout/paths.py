@@ -272,8 +272,8 @@ class StoreLayout:
         if size is None and sample is not None:
             size = common_size(sample)
         if size is None:
-            found = (common_size(self.files_in(path)) for _topic, _id, path in self.each_queue_dir(BATCH_QUEUES))
-            size = next(filter(None, found), None)
+            sizes = (common_size(self.files_in(path)) for _topic, _id, path in self.each_queue_dir(BATCH_QUEUES))
+            size = next(filter(None, sizes), None)
         return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 
     def index_paths(self) -> list[str]:

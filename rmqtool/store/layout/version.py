@@ -23,14 +23,14 @@ _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     """Place to what it holds, for every directory that is a RocksDB database."""
-    found = {}
+    forms = {}
     for place in PLACES:
         if not is_dir(layout.path(place)):
             continue
         form = describe([entry.name for entry in layout.entries(place) if entry.is_file()], place)
         if form is not None:
-            found[place] = form
-    return found
+            forms[place] = form
+    return forms
 
 
 def queue_database_place(layout: StoreLayout) -> str | None:

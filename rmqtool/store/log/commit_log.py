@@ -85,8 +85,8 @@ class CommitLog:
 
     def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
         """The record at an offset, or None where there is none."""
-        found = self.look(physical_offset, crc=crc)
-        return found if isinstance(found, Found) else None
+        item = self.look(physical_offset, crc=crc)
+        return item if isinstance(item, Found) else None
 
     def look(self, physical_offset: int, *, crc: bool = True) -> Found | Damage:
         """The record at an offset, or what is there instead."""
@@ -170,14 +170,14 @@ def walk_file(
             at = record_start(view, at + record.total_size)
         else:
             blank = record.ending is Ending.FILLER
-            found = _behind_blank(file, at) if blank else next_in_file(file, at + 1)
-            if blank and found >= size:
+            following = _behind_blank(file, at) if blank else next_in_file(file, at + 1)
+            if blank and following >= size:
                 return size
-            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
+            quiet = record.ending is Ending.UNWRITTEN and following >= size and (last or is_zero(file.path, at, size))
             if not quiet:
-                end = min(found, size)
+                end = min(following, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
-            at = found
+            at = following
         if at - forgotten >= _WINDOW:
             file.forget(forgotten, min(at, size))
             forgotten = at
@@ -239,7 +239,7 @@ def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
     for start, stop in extents_of(file.where, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
-        found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
-        if found < stop:
-            return found
+        position = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        if position < stop:
+            return position
     return file.size

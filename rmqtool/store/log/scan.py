@@ -1,9 +1,11 @@
 """Records of commit-log files at memory speed, in bounded memory."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+
+import numpy as np
 
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
@@ -12,6 +14,8 @@ from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
 
 ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
@@ -41,9 +45,9 @@ def scan(
     walker = Walker(view, ROWS, crc=crc, code=code)
     forgotten = at
     while True:
-        found, following = walker.walk(at, limit, at + _WINDOW)
-        if found.records:
-            yield Scanned(found, walker.table)
+        scanned, following = walker.walk(at, limit, at + _WINDOW)
+        if scanned.records:
+            yield Scanned(scanned, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
         else:  # a record that was being written meanwhile, or one that compiled code does not know
@@ -54,6 +58,56 @@ def scan(
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
             forgotten = at
+
+
+class Stretch(NamedTuple):
+    """Consecutive records of one file."""
+
+    file: Segment
+    view: memoryview
+    rows: Rows  # arrays that a later step overwrites
+
+
+def scan_log(log: CommitLog, *, crc: bool = True) -> Iterator[Stretch | Damage]:
+    """What :meth:`CommitLog.walk` gives of the whole log, in bulk: every record once, and every damaged range."""
+    for file in log.segments:
+        yield from scan_file(file, last=file is log.segments.files[-1], crc=crc)
+        file.release()
+
+
+def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[Stretch | Damage]:
+    """One file's share of :func:`scan_log`.
+
+    Args:
+        last: whether no file of the log follows.
+    """
+    view, at = file.mapped(), 0
+    while at < file.size:
+        stop = file.size  # no two records lie together in a DLedger log
+        if not file.entries:
+            for scanned in scan(view, at, file.size, crc=crc):
+                yield Stretch(file, view, scanned.rows)
+                at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
+            stop = at + 1
+        walked = walk_file(file, at, stop, last=last, crc=crc)
+        at = yield from _stretches(walked, file, view)
+
+
+def _stretches(
+    walked: Generator[Found | Damage, None, int], file: Segment, view: memoryview
+) -> Generator[Stretch | Damage, None, int]:
+    """The same with each record as a stretch of its own; returns what the walk returns."""
+    while True:
+        try:
+            item = next(walked)
+        except StopIteration as stop:
+            following: int = stop.value
+            return following
+        if isinstance(item, Found):
+            columns = np.array(row_of(item.record, item.at), np.int64)[:, np.newaxis]
+            yield Stretch(file, view, Rows(*columns))
+        else:
+            yield item
 
 
 def holds(view: memoryview, text: bytes) -> bool:

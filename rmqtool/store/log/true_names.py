@@ -25,7 +25,7 @@ class MisnamedFile(NamedTuple):
 
 def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
     """Files whose true place no other file holds: they were renamed, or swapped. Copies of files are none of these."""
-    found, right = [], set[int]()
+    wrong, right = [], set[int]()
     for file in files:
         start = record_start(file.view(), 0)
         first = read(file.view(), start, file.size, crc=False)
@@ -35,10 +35,10 @@ def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
             if base == file.base:
                 right.add(base)
             else:
-                found.append(MisnamedFile(file.path, file.base, base))
+                wrong.append(MisnamedFile(file.path, file.base, base))
         del first
         file.release()
-    return [place for place in found if place.told not in right]
+    return [place for place in wrong if place.told not in right]
 
 
 def stated_base(file: Segment, file_size: int) -> int | None:

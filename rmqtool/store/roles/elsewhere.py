@@ -67,11 +67,11 @@ def tier_elsewhere(
     from rmqtool.store.layout.tier_signs import tiered_folder
     from rmqtool.store.tier.left_behind import left_behind, words_of, words_read
 
-    left = [one for one in left_behind(layout) if asked is None or asked(one.topic, one.queueId)]
+    left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
     if left and reads and tiered_folder(layout) is not None:
         yield words_read(left)
-    elif (words := words_of(left, what)) is not None:
-        yield words
+    elif (text := words_of(left, what)) is not None:
+        yield text
 
 
 def messages_elsewhere(

@@ -252,5 +252,5 @@ def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
 
 
 def _say(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
-    words = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
-    return f"{NAMES[fact.role]} ({fact.reason}): {words}"
+    text = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
+    return f"{NAMES[fact.role]} ({fact.reason}): {text}"

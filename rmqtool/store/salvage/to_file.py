@@ -74,7 +74,7 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
         UnreadableStore: there is no commit log.
         Refused: the store has a role that forbids it.
     """
-    said = [*heed(layout, "salvage"), *uncommitted_words(layout)]
+    warnings = [*heed(layout, "salvage"), *uncommitted_words(layout)]
     if (reason := why_not_read(layout)) is not None:
         raise UnreadableStore(reason)
     log = LogWithTier(layout, Survey.of(layout, layout.commit_log()).first) if tier_sign(layout) else CommitLog(layout)
@@ -82,8 +82,8 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
     log.segments = disk.take(log.segments)
-    log.segments, moved, passed = true_files(log)
-    return SalvagedLog(log, said + disk.words() + moved_words(moved, passed, disk.name), disk)
+    log.segments, moved, skipped = true_files(log)
+    return SalvagedLog(log, warnings + disk.words() + moved_words(moved, skipped, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:

@@ -95,13 +95,13 @@ class Situation:
             return STOP_BROKER
         if self.form is not None:
             return self._for_form(steps)
-        found: list[Step] = []
+        advised: list[Step] = []
         for step in steps:
-            found += [new for new in self._safe(step) if new not in found]
-        if SALVAGE in found and RECOVER_UNHARMED in found:
+            advised += [new for new in self._safe(step) if new not in advised]
+        if SALVAGE in advised and RECOVER_UNHARMED in advised:
             # what recovery leaves damaged is in the new store in any case, and stays in this one
-            found.remove(RECOVER_UNHARMED)
-        return tuple(found)
+            advised.remove(RECOVER_UNHARMED)
+        return tuple(advised)
 
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """What serves a store that no command of ours writes."""

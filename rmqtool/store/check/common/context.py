@@ -108,8 +108,8 @@ class Context:
         """By the table of topics that a broker would start with; none where that cannot be read."""
         for bak in (False, True):
             with suppress(RmqError):
-                if isinstance(found := read_config(self.layout, "topics.json", bak=bak), Topics):
-                    return found.topics
+                if isinstance(config := read_config(self.layout, "topics.json", bak=bak), Topics):
+                    return config.topics
         return {}
 
     @cached_property

@@ -123,28 +123,28 @@ class LogCheck:
                 if size == left:
                     break
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
-                found = next_in_file(file, at + 8)
-                if found >= file.size:
+                following = next_in_file(file, at + 8)
+                if following >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
                     elif size:
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
                     break
-                self._report_damage("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
-                at = found
+                self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
+                at = following
                 continue
             again = record_at(view, at, file.size, crc=False)
             if isinstance(again, Record):
                 self._crc(file, number, at, again, end)
                 at = record_start(view, at + again.total_size)
                 continue
-            found = next_in_file(file, at + 1)
-            if found >= file.size:
+            following = next_in_file(file, at + 1)
+            if following >= file.size:
                 self._tail(file, number, end, last=last)
                 break
-            self._report_damage("log-damage", file, number, at, found - at, end.reason)
-            at = found
+            self._report_damage("log-damage", file, number, at, following - at, end.reason)
+            at = following
             yield
 
     def _stumbling(self, file: Segment, number: int) -> None:
@@ -152,9 +152,9 @@ class LogCheck:
         view, at = file.view(), self.ctx.rules.readable(file)
         if at == file.size:
             return
-        before, passed = 1, record_start(view, 0)
-        while passed < at and isinstance(item := record_at(view, passed, at, crc=False), Record):
-            before, passed = before + 1, record_start(view, passed + item.total_size)
+        before, size_before = 1, record_start(view, 0)
+        while size_before < at and isinstance(item := record_at(view, size_before, at, crc=False), Record):
+            before, size_before = before + 1, record_start(view, size_before + item.total_size)
         record = record_at(view, at, file.size, crc=False)
         assert isinstance(record, Record)
         about = {**_whose(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
@@ -169,7 +169,7 @@ class LogCheck:
 
     def _tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
         """What follows a file's last record when nothing behind it in the file is one."""
-        at, name, found = end.at, self.ctx.name(file.path), self.ctx.found
+        at, name, findings = end.at, self.ctx.name(file.path), self.ctx.found
         stop = has_bytes(file.path, at, file.size)
         if not last:
             code = "log-damage" if stop > at else "log-blank-missing"
@@ -180,11 +180,11 @@ class LogCheck:
             while not any(view[first : first + 4096]):
                 first += 4096
             first += next(i for i, byte in enumerate(view[first : first + 4096]) if byte)
-            found.add(
+            findings.add(
                 "log-stale", name, offset=first, expected=f"zeros from byte {at} on", actual=f"bytes up to {stop}"
             )
         elif stop > at:
-            found.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
+            findings.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
 
     def _report_damage(self, code: str, file: Segment, number: int, at: int, length: int, reason: str) -> None:
         self._epoch += 1
@@ -234,19 +234,19 @@ class LogCheck:
             return f"a broker's next start ends the log here and cuts off {how_many}"
         if first is not None and self._is_met(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
-        words = "the next start does not check this file"
+        text = "the next start does not check this file"
         if damage.number >= self.ctx.start.after_next:
-            words += f"; the start after that does if the broker stops cleanly before, and cuts off {how_many}"
+            text += f"; the start after that does if the broker stops cleanly before, and cuts off {how_many}"
         else:
-            words += (
+            text += (
                 "; a start after a crash does if the checkpoint is missing or older than this file, and cuts off "
                 f"{how_many}"
             )
         if damage.code == "log-crc":
-            return f"{words}; until then consumers get the damaged body"
+            return f"{text}; until then consumers get the damaged body"
         if damage.code in ("log-blank-size", "log-batch-numbers"):
-            return words
-        return f"{words}; until then only the damaged messages are lost"
+            return text
+        return f"{text}; until then only the damaged messages are lost"
 
     # -- records ------------------------------------------------------------------------------------------------------
 

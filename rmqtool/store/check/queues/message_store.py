@@ -59,8 +59,8 @@ def _entries(database: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
 
 def _record(ctx: Context, physical_offset: int) -> Record | None:
     """The record there; None also where the log has expired, and at what is no record."""
-    found = ctx.log.read(physical_offset, crc=False)
-    return found.record if found is not None else None
+    message = ctx.log.read(physical_offset, crc=False)
+    return message.record if message is not None else None
 
 
 def _timeline(ctx: Context, database: Database) -> None:
