@@ -26,7 +26,7 @@ from rmqtool.store.disk.remote import is_dir, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.log.scan import Stretch, scan_file
+from rmqtool.store.log.scan import FileRows, scan_file
 from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 DAY = 24 * HOUR
@@ -310,7 +310,7 @@ def _bytes_since(log: CommitLog, time: int) -> int:
         return end - max(log.min_offset, 0)
     file = files[after - 1]
     for item in scan_file(file, last=file is files[-1], crc=False):
-        if isinstance(item, Stretch) and len(late := np.flatnonzero(item.rows.store_timestamp >= time)):
+        if isinstance(item, FileRows) and len(late := np.flatnonzero(item.rows.store_timestamp >= time)):
             return max(end - file.base - int(item.rows.at[late[0]]), 0)
     return max(end - file.end, 0)
 
