@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests import roles
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -82,6 +83,7 @@ def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> No
         at = following
 
 
+@by_turns(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_tiered_broker_serves_what_it_served(
     name: str, case: str, recovered: Node, its_broker: Broker, tmp_path: Path

@@ -5,7 +5,7 @@ command write, or stop it from asking, cannot be set here.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rmqtool.errors import BadValue, UnreadableStore
 
@@ -13,7 +13,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
-    "engine": ("auto", "4.9", "5.3", "5.5"),
+    "engine": (),  # as completion has them
     "broker-conf": (),
     "tz": (),
     "progress": ("auto", "json", "none"),
@@ -71,8 +71,13 @@ def _from_file(path: str) -> dict[str, str]:
 
 
 def _check(option: str, value: str, where: str) -> str:
-    if OPTIONS[option] and value not in OPTIONS[option]:
-        raise BadValue(f"{where}: {value!r} is not one of {', '.join(OPTIONS[option])}")
+    choices: Sequence[str] = OPTIONS[option]
+    if option == "engine":
+        from rmqtool.cli.commands import words_of
+
+        choices = words_of("recover --engine")
+    if choices and value not in choices:
+        raise BadValue(f"{where}: {value!r} is not one of {', '.join(choices)}")
     if option == "tz":
         from rmqtool.cli.render.times import zone_of
 

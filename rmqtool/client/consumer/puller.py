@@ -268,7 +268,7 @@ class Puller:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
+        """The offset of the group, or None. Brokers say 0 of a queue that has its first message still.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.

@@ -83,7 +83,7 @@ class Requests:
         return _answer(request, body_of(a.ClientOffsets(table)))
 
     def running_info(self, _connection: Connection, request: Command) -> Answer:
-        """Request 307: how this client stands."""
+        """Request 307: the state of this client."""
         return answer_running_info(request, self.group, self._info)
 
     def _info(self) -> a.ConsumerRunningInfo:
@@ -154,7 +154,7 @@ class Requests:
 
 
 def client_properties(cluster: Cluster, began: int, kind: str, threads: int) -> dict[str, str]:
-    """What every consumer says of itself (ConsumerRunningInfo)."""
+    """Properties of every consumer (ConsumerRunningInfo)."""
     return {
         "PROP_CONSUMEORDERLY": "false",
         "PROP_CONSUME_TYPE": kind,

@@ -176,7 +176,7 @@ class Subscriptions(Generic[A]):
         return MappingProxyType(self._queues)
 
     def of_topic(self, topic: str) -> list[A]:
-        """The queues of a topic that are this client's."""
+        """This client's queues of a topic."""
         return [assigned for queue, assigned in self._queues.items() if queue.topic == topic]
 
     def holds(self, assigned: Assigned) -> bool:

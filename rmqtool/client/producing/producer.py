@@ -66,7 +66,7 @@ class Producer(Member):
     """Sends messages. Use as an asynchronous context manager; several sends may be under way at a time.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster that is shared with others.
+        client: addresses of name servers, options of a client, or a shared cluster.
         group: of producers that do the same.
 
     Raises:

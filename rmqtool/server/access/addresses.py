@@ -18,7 +18,7 @@ _GROUPS = 8  # of an IPv6 address
 
 
 def address_of(peer: str) -> Address | None:
-    """The address of a peer "HOST:PORT"; None where it has none. IPv4 within IPv6 is IPv4."""
+    """The address of a peer "HOST:PORT", or None. IPv4 mapped into IPv6 becomes IPv4."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         address = ipaddress.ip_address(host)
@@ -28,13 +28,13 @@ def address_of(peer: str) -> Address | None:
 
 
 def pattern(text: str | None) -> Matches:
-    """What matches the addresses that a pattern stands for; nothing where it is blank.
+    """A matcher for the addresses of a pattern; a blank pattern matches nothing.
 
     Patterns are an address, a list with commas between, a list of last parts in braces, a range with ``-`` or ``*``
     in one of the parts, or ``*``.
 
     Raises:
-        BadValue: it is none.
+        BadValue: it is not a pattern.
     """
     text = (text or "").strip()
     if not text:
@@ -66,7 +66,7 @@ def _one_of(texts: Sequence[str], whole: str) -> Matches:
 
 
 def _range(text: str) -> Matches:
-    """Of parts before the first range all are given, what comes after it is not looked at."""
+    """A range in one part: the parts before it must be equal, those after it are ignored."""
     wide = ":" in text
     parts = _expand(text) if wide else text.split(".")
     base, most = (16, 0xFFFF) if wide else (10, 255)
@@ -74,7 +74,7 @@ def _range(text: str) -> Matches:
         raise _bad(text)
     limits = [_limits(part, base, most, text) for part in parts]
     at = next((number for number, (low, high) in enumerate(limits) if low != high), None)
-    if not at:  # the first part must be given
+    if not at:  # the first part must not be a range
         raise _bad(text)
     head, (low, high) = [each[0] for each in limits[:at]], limits[at]
 
@@ -90,7 +90,7 @@ def _range(text: str) -> Matches:
 
 
 def _expand(text: str) -> list[str]:
-    """The groups of an IPv6 pattern, those too that ``::`` stands for."""
+    """The groups of an IPv6 pattern, with ``::`` expanded."""
     head, double, tail = text.partition("::")
     if not double:
         return text.split(":")

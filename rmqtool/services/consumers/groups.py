@@ -1,4 +1,4 @@
-"""Consumer groups: how far each has come, in which queues it lags, and where its offsets cannot be right.
+"""Consumer groups: their progress, their lag by queue, and offsets that cannot be right.
 
 Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
 """
@@ -42,17 +42,17 @@ class GroupLag:
     minOffset: int
     brokerOffset: int
     diff: int
-    lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
+    lastTimestamp: int  # store time of the last message consumed; 0 if it has expired
     state: str
-    inFlight: int = 0  # handed out by POP and not acked; below the offset, so not in diff, unless popped in order
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int = 0  # popped and not acked; below the offset, so not in diff, unless popped in order
+    lag: int = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     @property
     def behind(self) -> int:
-        """What it adds to a sum: an offset beyond the queue's end is no lag of less than nothing."""
+        """Its part of a sum: an offset beyond the queue's end is not a negative lag."""
         return max(self.diff, 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,10 +69,10 @@ class LagSum:
     topics: int
     queues: int
     diff: int
-    lastTimestamp: int  # of the queue that was consumed last
+    lastTimestamp: int  # of the queue consumed last
     problems: int  # queues whose offset cannot be right
-    inFlight: int = 0  # as of a queue
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int = 0  # as for a queue
+    lag: int = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -84,20 +84,20 @@ class LagSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One group that the store knows of."""
+    """One group known to the store."""
 
     group: str
     configured: bool  # subscriptionGroup.json has it
     consumeEnable: bool | None
     retryMaxTimes: int | None
-    topics: int  # that it has offsets in, without its retry topics
+    topics: int  # with offsets, without its retry topics
     queues: int
     diff: int  # without its retry topics
     retryDiff: int
     deadLetters: int
     problems: int
     inFlight: int = 0  # of all its topics
-    lag: int = field(init=False)  # diff, by the word that people use
+    lag: int = field(init=False)  # the same as diff
     retryLag: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
-    """One offset in two snapshots; None where one of them has none."""
+    """One offset in two snapshots; None if missing in one."""
 
     group: str
     topic: str
@@ -138,11 +138,11 @@ class _Place(NamedTuple):
 
 
 class ConsumerGroups:
-    """The groups of one store beside its queues.
+    """The groups of one store, compared with its queues.
 
     Args:
-        offsets: in place of those in ``consumerOffset.json``, for example of a broadcasting client.
-        pop: count what POP consumers hold; not for offsets of a broadcasting client.
+        offsets: replace those in ``consumerOffset.json``, for example those of a broadcasting client.
+        pop: count messages held by POP consumers; not for a broadcasting client.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ConsumerGroups:
         for topic, _group, offsets in self._offsets.get(group, ()):
             config = self.topics.topics.get(topic) if self.topics is not None else None
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
-            # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
+            # of a thousand read queues, leave out those with neither messages nor an offset
             reads = range(config.read_queue_nums) if config is not None else range(0)
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
                 queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
@@ -200,7 +200,7 @@ class ConsumerGroups:
             return None
         config = self.topics.topics.get(topic)
         if config is None:
-            # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+            # 4.9 does not enter every internal topic, and light queues have no topic of their own
             return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
@@ -225,7 +225,7 @@ class ConsumerGroups:
         )
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, where there is one; looked for once for each queue."""
+        """The lowest offset that consumers get: the tier's, if there is one. Cached for each queue."""
         key = queue.topic, queue.queue_id
         if key not in self._begins:
             low = queue.min_offset(self.log.min_offset)
@@ -233,7 +233,7 @@ class ConsumerGroups:
         return self._begins[key]
 
     def _tier_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of a message that the tier has; 0 without it."""
+        """Store time of a message in the tier; 0 if missing."""
         record = self._tier.record(topic, queue_id, offset) if self._tier is not None and offset >= 0 else None
         return record.store_timestamp if record is not None else 0
 
@@ -272,7 +272,7 @@ class ConsumerGroups:
 
 
 def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
-    """Lags added up by group, or by group and topic; they must come sorted."""
+    """The sums of sorted lags by group, or by group and topic."""
     rows: list[GroupLag] = []
 
     def key(lag: GroupLag) -> tuple[str, str]:
@@ -301,10 +301,10 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
 
 
 def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:
-    """What differs between two tables of offsets, sorted by group, topic and queue.
+    """The differences between two tables of offsets, sorted by group, topic and queue.
 
     Args:
-        equal: also tell what does not differ.
+        equal: include offsets that do not differ.
     """
     tables: list[dict[tuple[str, str, int], int]] = [
         {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (one, other)

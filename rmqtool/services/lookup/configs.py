@@ -1,4 +1,4 @@
-"""Config files for those who look: as a broker would take them at its start, with a word on what is wrong with them."""
+"""Config files for reading: as a broker would load them at its start, with warnings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -13,7 +13,7 @@ Warn = Callable[[str], None]
 
 
 def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
-    """A config file, or its ``.bak`` where it is missing or broken; None where there is neither.
+    """A config file, or its ``.bak`` if it is missing or broken; None if there is neither.
 
     Raises:
         CorruptFile: broken, and no good ``.bak``.
@@ -35,7 +35,7 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
 
 
 def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
-    """As :func:`load_config`, for what an answer can do without: a file that cannot be read is only a warning."""
+    """As :func:`load_config`, but a file that cannot be read is only a warning."""
     try:
         return load_config(layout, name, warn)
     except CorruptFile as err:
@@ -44,13 +44,13 @@ def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | N
 
 
 def topics_of(layout: StoreLayout, warn: Warn) -> Topics | None:
-    """``topics.json``; None where it is lost: then no topic can be called unknown."""
+    """``topics.json``; None if it is lost: then no topic can be called unknown."""
     config = look_at_config(layout, "topics.json", warn)
     return config if isinstance(config, Topics) else None
 
 
 def groups_of(layout: StoreLayout, warn: Warn) -> SubscriptionGroups | None:
-    """``subscriptionGroup.json``; None where it is lost."""
+    """``subscriptionGroup.json``; None if it is lost."""
     config = look_at_config(layout, "subscriptionGroup.json", warn)
     return config if isinstance(config, SubscriptionGroups) else None
 

@@ -1,4 +1,4 @@
-"""Consumer offsets beside the queues that they point into (admin.OffsetWrapper, admin.ConsumeStats)."""
+"""Consumer offsets with their queues (admin.OffsetWrapper, admin.ConsumeStats)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from rmqtool.store.tier.tier import Tier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRow:
-    """How far one group has come in one queue. ``diff`` is what it has not consumed yet; None without the queue."""
+    """The offset of a group in a queue. ``diff`` counts unconsumed messages; None without the queue."""
 
     topic: str
     group: str
@@ -26,7 +26,7 @@ class OffsetRow:
     minOffset: int | None
     brokerOffset: int | None
     diff: int | None
-    lag: int | None = field(init=False)  # diff, by the word that people use
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)

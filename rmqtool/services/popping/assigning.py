@@ -39,7 +39,7 @@ class RequestModes:
     """``messageRequestMode.json``, which is written when it changes.
 
     Raises:
-        CorruptFile: the file is broken, and its ``.bak`` too.
+        CorruptFile: the file and its ``.bak`` are broken.
     """
 
     def __init__(self, state: BrokerState, settings: PopSettings, *, pull_only: bool = False) -> None:

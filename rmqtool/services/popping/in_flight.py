@@ -110,7 +110,7 @@ class MessagesInFlight:
 
     @property
     def names(self) -> RetryNames:
-        """Reads the names of retry topics."""
+        """Parses the names of retry topics."""
         return retry_names(self.log.layout, self.warn)
 
     def records(self, since: int | None = None) -> Iterator[PopRecord]:

@@ -21,7 +21,7 @@ class OrderedPops:
         state: has topics and groups; who owns it persists what is kept here with its own files.
 
     Raises:
-        CorruptFile: the file is broken, and its ``.bak`` too.
+        CorruptFile: the file and its ``.bak`` are broken.
     """
 
     def __init__(self, state: BrokerState, clock: Callable[[], int]) -> None:

@@ -120,7 +120,7 @@ class TimerService:
 
         Args:
             stop: asked before each message; true ends the step.
-            done: counted on, so that an error leaves what was done before it.
+            done: updated as work is done, so that it is right after an error.
             after_each: called after each message.
 
         Raises:

@@ -83,8 +83,8 @@ class Timers:
     """The timer of one store, in files.
 
     Args:
-        now: the time at which "due" is meant, ms.
-        topics: the store's queues, where they have been listed already.
+        now: the time that decides what is due, ms.
+        topics: the store's queues, if already listed.
     """
 
     _form = "timer wheel"

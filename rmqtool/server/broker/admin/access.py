@@ -18,14 +18,14 @@ from rmqtool.server.dispatch.table import Call, handles
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
 
-_UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9, where 5.x has other meanings
+_UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9; they mean something else in 5.x
 
 
 class AccessRequests:
-    """Requests that ask for accounts, or change them.
+    """Requests that show or change accounts.
 
     Args:
-        access: None where every request passes; then these are refused.
+        access: None without access control; then these requests are refused.
     """
 
     def __init__(self, context: BrokerContext, access: "AccessControl | None") -> None:
@@ -39,7 +39,7 @@ class AccessRequests:
         return self._access
 
     def _failure(self, error: OSError | RmqError, code: int) -> Failed:
-        """The answer to a change that was not made."""
+        """The answer to a refused change."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
         return self._context.failure("accounts cannot be changed", error, code)

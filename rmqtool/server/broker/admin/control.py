@@ -32,24 +32,24 @@ from rmqtool.server.dispatch.table import Call, handles
 
 log = logging.getLogger(__name__)
 
-_OLDEST_RESET, _OLDEST_ASKED = 28, 62  # versions of clients that understand 220, and 307 with 309
-_PATIENCE = 10.0  # s that a client has
+_OLDEST_RESET, _OLDEST_ASKED = 28, 62  # versions of clients that understand 220, and 307 and 309
+_PATIENCE = 10.0  # s that a client has to answer
 
 
 class Control:
-    """Requests that change where groups are, or are passed on to clients."""
+    """Requests that change offsets of groups, or are passed on to clients."""
 
     def __init__(self, context: BrokerContext, positions: OffsetRequests) -> None:
         self._context, self._positions = context, positions
 
     @handles(C.CLEAN_EXPIRED_CONSUMEQUEUE, C.CLEAN_UNUSED_TOPIC, C.DELETE_EXPIRED_COMMITLOG)
     def clean_nothing(self, call: Call[None, None]) -> Command:
-        """Requests 306, 316, 329: nothing is removed while a store is served; ``rmqtool clean`` does it."""
+        """Requests 306, 316, 329: nothing is removed while a store is served; use ``rmqtool clean``."""
         return call.answer()
 
     @handles(C.UPDATE_BROKER_CONFIG)
     def change_settings(self, call: Call[None, bytes]) -> Command:
-        """Request 25: settings count from now on, until the store is served again."""
+        """Request 25: change settings, until the broker is restarted."""
         values = parse_properties(call.body)
         context = self._context
         try:
@@ -78,7 +78,7 @@ class Control:
         return self._reset_by_clients(call, config.write_queue_nums)
 
     def _reset_here(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 5.x does it: the broker sets the offsets, and the next pulls hear of it."""
+        """As in 5.x: the broker sets the offsets, and the next pulls get them."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         if group not in context.state.groups:
@@ -102,7 +102,7 @@ class Control:
         return call.answer(body=b.ResetOffsets(table))
 
     def _reset_by_clients(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 4.9 does it: the clients get the offsets, and commit them."""
+        """As in 4.9: the clients get the offsets, and commit them."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         table: dict[MessageQueue, int] = {}
@@ -202,7 +202,7 @@ class Control:
 
 
 def _reset_body(table: dict[MessageQueue, int], language: Language | None) -> bytes:
-    """Clients in C++ get a list, since their JSON has no objects for keys."""
+    """C++ clients get a list, as their JSON cannot have objects as keys."""
     if language is not Language.CPP:
         return body_of(b.ResetOffsets(table))
     return dumps({"offsetTable": [{**to_json(queue), "offset": offset} for queue, offset in table.items()]}, BODY)

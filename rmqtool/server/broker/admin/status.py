@@ -29,7 +29,7 @@ from rmqtool.server.broker.context.disk_use import share_used
 from rmqtool.server.dispatch.table import Call, handles
 
 _DAY = 86_400_000
-# names of settings whose values are not shown (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
+# names of settings whose values are hidden (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
 # initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
 _SECRET = re.compile("credential|secret|password|token|accesskey|authenticationuser|exporterheader", re.IGNORECASE)
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
@@ -45,13 +45,13 @@ _DEFAULTS = {
     "useTLS": "false",
     "autoCreateSubscriptionGroup": "true",
 }
-_NO_BUFFERS = (1 << 31) - 1  # what a broker without transient buffers says
+_NO_BUFFERS = (1 << 31) - 1  # what a broker without a transient store pool reports
 _TIMER = ("timerCongestNum", "timerOffsetBehind", "timerReadBehind")
 _TIMER_RATES = ("timerDequeueTps", "timerEnqueueTps")
 
 
 class Status:
-    """Requests that only ask."""
+    """Requests that only read."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -129,14 +129,14 @@ class Status:
 
     @handles(C.QUERY_TOPICS_BY_CONSUMER, right=rights.consume, since=V5_3)
     def list_topics_of_group(self, call: Call[a.OneGroup, None]) -> Command:
-        """Request 343: those that it has offsets of."""
+        """Request 343: topics that it has offsets in."""
         name = call.header.group
         topics = {topic for topic, group, _queue in self._context.state.offsets if group == name}
         return call.answer(body=b.TopicList(sorted(topics), self._context.settings.address))
 
     @handles(C.QUERY_SUBSCRIPTION_BY_CONSUMER, right=rights.consume, since=V5_3)
     def show_subscription(self, call: Call[a.GroupOfTopic, None]) -> Command:
-        """Request 345: what the members of a group that are online want of a topic."""
+        """Request 345: the subscription of a group's online members to a topic."""
         header = call.header
         group = self._context.clients.consumers.get(header.group)
         subscription = None if group is None else group.subscriptions.get(header.topic)
@@ -219,7 +219,7 @@ class Status:
 
     @handles(C.GET_BROKER_CONFIG)
     def show_config(self, call: Call[None, None]) -> Command:
-        """Request 26: the settings of the broker's file, and its own."""
+        """Request 26: the settings in the broker's file, and the defaults."""
         settings = self._context.settings
         values = {
             **_DEFAULTS,
@@ -232,7 +232,7 @@ class Status:
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._context.store.layout.root,
         }
-        # a real broker hands these to anybody
+        # a real broker shows these to everybody
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()
@@ -244,7 +244,7 @@ class Status:
         return call.answer(body=b.KVTable(self.runtime_table()))
 
     def runtime_table(self) -> dict[str, str]:
-        """The state of the broker, by the names that a broker gives it."""
+        """The state of the broker, under a real broker's names."""
         context, settings = self._context, self._context.settings
         now, reading = context.clock(), context.reading
         low = max(reading.log.min_offset, 0)
@@ -318,7 +318,7 @@ def _language(client: Client) -> str:
 
 
 def _disk(path: str) -> tuple[str, str]:
-    """Share of the file system that is used, and its size, as a broker says them (common.UtilAll, store.CommitLog)."""
+    """(used share, size) of the file system, formatted as by a broker (common.UtilAll, store.CommitLog)."""
     try:
         disk = os.statvfs(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Topics and groups as administrators make, change and remove them.
+"""Requests of administrators that create, change and delete topics and groups.
 
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
@@ -63,10 +63,10 @@ class Tables:
         return call.answer()
 
     def _check(self, name: str, *queues: int) -> None:
-        """Whether there may be such a topic.
+        """Check that the topic may be created.
 
         Raises:
-            Failed: there may not.
+            Failed: it may not.
         """
         try:
             check_topic(name, sending=False)
@@ -124,7 +124,7 @@ class Tables:
         if self._context.is_system(name):
             raise Failed(self._context.invalid_code, f"The topic[{name}] is conflict with system topic.")
         if name in batch_topics_of(self._context.state.topics):
-            # their files stay, and without the attribute no broker starts on them
+            # their files stay, and no broker starts on them without the attribute
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
         state = self._context.state
         if self._context.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
@@ -149,7 +149,7 @@ class Tables:
 
     @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_group(self, call: Call[None, SubscriptionGroup]) -> Command:
-        """Request 200: the members that it has, whatever they are, as the file has them."""
+        """Request 200: create or change a group."""
         return self._set_groups(call, [call.body])
 
     @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3)
@@ -175,7 +175,7 @@ class Tables:
 
     @handles(C.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_3)
     def show_group(self, call: Call[a.OneGroup, None]) -> Command:
-        """Request 352. One that is missing is made where a consumer of it would make it."""
+        """Request 352. A missing group is created if a consumer of it would create it."""
         name = call.header.group
         config = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
         if config is None:
@@ -198,7 +198,7 @@ def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:
     """Attributes of a topic after ``+key=value,-key`` (common.attribute.AttributeParser, AttributeUtil).
 
     Raises:
-        Failed: it does not read so, or a topic that is there would get queues of another kind.
+        Failed: invalid syntax, or an existing topic would get queues of another kind.
     """
     known = dict((topic and topic.attributes) or {})
     for part in filter(None, (part.strip() for part in changes.split(","))):

@@ -41,11 +41,11 @@ class ConsumerGroup:
     fingerprint: int | None = None
 
     def client(self, client_id: str) -> Client | None:
-        """A client by its id."""
+        """The client with an id."""
         return next((client for client in self.clients.values() if client.client_id == client_id), None)
 
     def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a client, newer versions only; return whether topics came or went."""
+        """Take over newer subscriptions of a client; returns whether topics were added or removed."""
         changed = False
         for subscription in subscriptions:
             known = self.subscriptions.get(subscription.topic)
@@ -67,7 +67,7 @@ class Clients:
         self._turn = 0
 
     def heartbeat(self, connection: Connection, request: Command, data: HeartbeatData, now: float) -> set[str]:
-        """Take in a heartbeat; return the consumer groups that have changed."""
+        """Process a heartbeat; returns the consumer groups that have changed."""
 
         def client() -> Client:
             return Client(connection, data.client_id, request.language, request.version, now)
@@ -84,7 +84,7 @@ class Clients:
     def differs(self, data: HeartbeatData) -> bool:
         """Whether a client must send its subscriptions again; call it after :meth:`heartbeat`.
 
-        A group of which only short heartbeats have come has no subscriptions here.
+        After short heartbeats only, a group has no subscriptions here.
         """
         different = False
         for consumer in data.consumer_data_set:
@@ -99,7 +99,7 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         new = client.connection not in group.clients
         group.clients[client.connection] = client
-        if short:  # without subscriptions: they are those of the last long one
+        if short:  # subscriptions are unchanged since the last long heartbeat
             return new
         return group.subscribe(data.subscription_data_set) or new
 
@@ -118,7 +118,7 @@ class Clients:
         return {name for name in list(self.consumers) if self._drop_consumer(name, connection)}
 
     def find_silent(self, now: float) -> list[Connection]:
-        """Connections of clients that have sent no heartbeat for too long."""
+        """Connections of clients whose heartbeats are overdue."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         late = {client.connection for table in tables for client in table.values() if now - client.seen > EXPIRY}
         return list(late)
@@ -146,7 +146,7 @@ class Clients:
         return online[self._turn % len(online)]
 
     def find_connection(self, client_id: str) -> Connection | None:
-        """The connection of a producer or consumer; None where it is not connected."""
+        """The connection of a producer or consumer, or None."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         for table in tables:
             for client in table.values():

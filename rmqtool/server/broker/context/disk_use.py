@@ -1,4 +1,4 @@
-"""How full the file systems of a store are, in a broker's words."""
+"""How full the file systems of a store are, as a broker reports it."""
 
 import os
 
@@ -6,7 +6,7 @@ from rmqtool.store.layout.paths import StoreLayout
 
 
 def share_used(path: str) -> float:
-    """Share of a file system that is used, by a directory of it; -1 where there is none (common.UtilAll)."""
+    """The used share of a directory's file system; -1 if the directory is missing (common.UtilAll)."""
     try:
         disk = os.statvfs(path)
     except OSError:
@@ -17,7 +17,7 @@ def share_used(path: str) -> float:
 
 
 def describe_unavailable(layout: StoreLayout) -> str:
-    """What a broker says to whom it cannot store a message for (SendMessageProcessor.handlePutMessageResult)."""
+    """A broker's remark when it cannot store a message (SendMessageProcessor.handlePutMessageResult)."""
     places = layout.commit_log_paths[0], layout.path("consumequeue"), layout.path("index")
     log, queues, index = (share_used(place) for place in places)
     return (

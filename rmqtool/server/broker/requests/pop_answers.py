@@ -1,4 +1,4 @@
-"""What consumers say of messages that they popped, and which queues of a topic they are to read.
+"""Acks of popped messages, changes of their invisible time, and assignments of queues.
 
 Source: broker.processor.AckMessageProcessor, ChangeInvisibleTimeProcessor, QueryAssignmentProcessor (5.3.3);
 clients-and-live-admin 1.3.
@@ -30,14 +30,14 @@ from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
-_UNSET = "not set any response code"  # what a broker says beside a success here
+_UNSET = "not set any response code"  # a broker's remark with success
 
 
 class PopAnswers:
     """Acks, changes of the invisible time, and assignments.
 
     Args:
-        finishing: None for a broker whose store is only read.
+        finishing: None for a read-only store.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class PopAnswers:
 
     @handles(C.POP_ROLLBACK, since=V5_3)
     def roll_back(self, call: Call[None, None]) -> Command:
-        """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
+        """Request 200056: go back from notes in RocksDB to those in the log, the only ones here."""
         path = self._context.store.layout.path("kvStore")
         if os.path.isdir(path):
             raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")

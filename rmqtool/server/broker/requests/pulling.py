@@ -1,4 +1,4 @@
-"""Messages that consumers ask for, at once or when they come.
+"""Pulls of messages, with long polling.
 
 Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHoldService (4.9.8, 5.3.3);
 message-services 16.
@@ -27,7 +27,7 @@ from rmqtool.services.lookup.get_message import PulledRecords
 from rmqtool.store.append.outgoing import Message
 
 _LONGEST = 24 * 3600.0
-_MOST = 4096  # messages that one pull may ask for
+_MOST = 4096  # most messages of one pull
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -47,11 +47,11 @@ class _Held:
     call: Call[h.Pull, None]
     accept: Accept | None
     until: float
-    looked: int  # queue offset up to which no entry is wanted
+    looked: int  # queue offset up to which no entry matches
 
 
 class Pulling:
-    """Pulls, and those that are held until a message comes."""
+    """Handles pulls, and holds those that wait for messages."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class Pulling:
 
     @property
     def held(self) -> int:
-        """Pulls that wait."""
+        """The number of held pulls."""
         return sum(map(len, self._held.values()))
 
     @handles(C.PULL_MESSAGE, C.LITE_PULL_MESSAGE, right=rights.consume)
@@ -90,10 +90,10 @@ class Pulling:
         return build_filter(self._subscription(header), context.reading.record, context.release)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
-        """What the group wants of the topic.
+        """The subscription of the group to the topic.
 
         Raises:
-            Failed: it may not have it.
+            Failed: it is not permitted, or there is none.
         """
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.READ:
@@ -146,7 +146,7 @@ class Pulling:
         return subscription
 
     def _reset(self, call: Call[h.Pull, None]) -> Command | None:
-        """The answer to the first pull after an administrator has set the group to another offset."""
+        """The answer to the first pull after an administrator reset the group's offset."""
         header = call.header
         offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
@@ -188,7 +188,7 @@ class Pulling:
         return call.answer(pulled, body, code=code, remark=result.status)
 
     def _store_move(self, header: h.Pull, offset: int) -> None:
-        """Store, as a broker does, that a consumer has asked for an offset that is not there."""
+        """Store an event, as a broker does, that a consumer asked for a missing offset."""
         context = self._context
         if not context.store.writable:
             return
@@ -216,12 +216,12 @@ class Pulling:
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Answer pulls of a queue that has a new message."""
+        """Answer held pulls of a queue with a new message."""
         if (topic, queue_id) in self._held:
             self._look(topic, queue_id)
 
     def look(self) -> None:
-        """Look at all queues that have waiting pulls, and answer those whose time is over."""
+        """Check all queues with held pulls, and answer those whose time is over."""
         for topic, queue_id in list(self._held):
             self._look(topic, queue_id)
 
@@ -244,9 +244,9 @@ class Pulling:
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wants(self, held: _Held, newest: int) -> bool:
-        """Whether an entry that has come since is one for this subscription."""
+        """Whether a new entry matches the subscription."""
         if newest <= held.looked:
-            return newest < held.looked  # a queue that has lost messages: the answer says so
+            return newest < held.looked  # the queue has lost messages; the answer will say so
         if held.accept is None:
             return True
         queue = self._context.reading.queue(held.call.header.topic, held.call.header.queue_id)
@@ -256,7 +256,7 @@ class Pulling:
         return False
 
     def _send(self, held: _Held) -> None:
-        """Answer a pull that was held, by the rules of now."""
+        """Answer a held pull, by the current rules."""
         call = held.call
         try:
             accept = self._accept(call.header)

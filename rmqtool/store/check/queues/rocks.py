@@ -17,7 +17,6 @@ from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.check.queues.removed import add_deleted
 from rmqtool.store.dispatch.light import is_light, light_queue_id
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.log.commit_log import Damage
@@ -58,8 +57,6 @@ class _Queue:
 
 def open_database(ctx: Context) -> Database | None:
     """The store's database of queues; None where it has none, or where it cannot be read, which is reported."""
-    if dledger_dirs(ctx.layout):
-        return None  # its units point into a log that is not read
     place = queue_database_place(ctx.layout) or QUEUES
     try:
         return queue_database(ctx.layout)
