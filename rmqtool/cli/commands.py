@@ -116,6 +116,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         _shows("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
         _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
+        _shows("retention", "read.usage", "Tell when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
     "Repair": (

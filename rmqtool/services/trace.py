@@ -26,8 +26,7 @@ from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.progress import stage
 from rmqtool.services.delays.delays import Delays, number_of
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config, offsets_of
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
@@ -364,13 +363,13 @@ class _Tracer:
         return None
 
     def _groups(self, events: list[Event]) -> Iterator[Taken]:
-        offsets = known_offsets(self.log.layout, self.warn)
+        offsets = offsets_of(known_offsets(self.log.layout, self.warn))
         reasons = OffsetReasons(self.log.layout, self.warn)
         for event in events:
             if not _can_be_taken(event):
                 continue
-            for (topic, group, queue_id), offset in sorted(offsets.items()):
-                if (topic, queue_id) == (event.topic, event.queueId):
+            for (topic, group), queues in sorted(offsets.items()):
+                if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
                     later = {one.event for one in events if one.group == group and one.time >= event.time} - {
                         event.event if event.group == group else None
                     }
@@ -378,11 +377,11 @@ class _Tracer:
                     yield Taken(
                         group=group,
                         topic=topic,
-                        queueId=queue_id,
+                        queueId=event.queueId,
                         queueOffset=event.queueOffset,
                         consumerOffset=offset,
                         passed=offset > event.queueOffset,
-                        why=reasons.why(group, topic, queue_id, event.queueOffset, offset, properties, later),
+                        why=reasons.why(group, topic, event.queueId, event.queueOffset, offset, properties, later),
                     )
 
 

@@ -15,6 +15,8 @@ from formats.endings import Ending
 from rmqtool.store.disk.remote import file_size, uri_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 SPLIT_BYTES = 128 << 20
@@ -33,6 +35,13 @@ class Split:
     last: bool  # whether the file is the log's last one
     exact: bool  # whether a record is known to begin at start, or to be missing there
     uri: str | None = None  # of a store that is elsewhere
+    entries: bool = False  # whether the file is of a DLedger log
+    tier: int | None = None  # number among those of tiered storage, whose positions are the same in every queue
+
+    @property
+    def place(self) -> str:
+        """Where it begins, for the name of a file."""
+        return f"{self.base + self.start:020d}" + (f"-t{self.tier:05d}" if self.tier is not None else "")
 
     def segment(self) -> Segment:
         """The file, to be read."""
@@ -40,7 +49,7 @@ class Split:
             from rmqtool.analytics.remote.stores import attach_store
 
             attach_store(self.uri)
-        return Segment(self.path, self.base, self.size, 0)
+        return Segment(self.path, self.base, self.size, 0, entries=self.entries)
 
 
 class Walked(Protocol):
@@ -81,10 +90,38 @@ def plan(
             # what was never written behind the last of a file is no work for a task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
             last, exact = file is files[-1], at == 0
-            splits.append(Split(len(splits), file.path, file.base, file.size, at, end, last, exact, uri))
+            place = len(splits), file.path, file.base, file.size, at, end
+            splits.append(Split(*place, last, exact, uri, file.entries))
             if end == limit:
                 break
     return splits, unusable
+
+
+def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = None, number: int = 0) -> list[Split]:
+    """Splits of the messages that tiered storage alone has, where its segments are files of this machine.
+
+    Args:
+        asked: whether a queue is wanted (topic, queue id); all by default.
+        number: of the first of them.
+    """
+    if tier_sign(layout) is None or uri_of(layout.root) is not None:
+        return []
+    from rmqtool.store.tier.only_tiered import OnlyTiered  # few stores have a tier
+
+    return [
+        Split(
+            number + tier,
+            one.file.path,
+            one.file.base,
+            one.file.size,
+            one.start,
+            one.stop,
+            last=False,
+            exact=True,
+            tier=tier,
+        )
+        for tier, one in enumerate(OnlyTiered(layout).stretches(asked))
+    ]
 
 
 def _end_of_data(path: str, start: int, stop: int) -> int:

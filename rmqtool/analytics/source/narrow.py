@@ -23,7 +23,7 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.remote import need, record_at
+from rmqtool.store.disk.remote import need, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.reader import IndexView, open_index
@@ -326,7 +326,7 @@ class _Probes:
 
     def time(self, file: Segment, at: int) -> int | None:
         """Store time of a record; None where none is."""
-        record = record_at(file.mapped(), at, file.size, crc=False)
+        record = record_at(file.mapped(), record_start(file.mapped(), at), file.size, crc=False)
         if not isinstance(record, Record):
             return None
         self.bytes += record.total_size

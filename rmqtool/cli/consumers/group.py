@@ -1,13 +1,14 @@
 """The ``group`` commands that read: groups, their lag, and their offsets."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Set
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from formats.config.files import ConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match
@@ -38,9 +39,8 @@ from rmqtool.services.consumers.groups import (
     compare,
     sums,
 )
-from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.configs import FILES, Warn, sort_offsets
 from rmqtool.services.lookup.configs import group_offsets as stored_offsets
-from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import read_small
@@ -67,12 +67,12 @@ def group_list(
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     warn = Warnings()
-    rows = list(ConsumerGroups(need_log(store, broker_conf), warn).infos())
+    groups = ConsumerGroups(need_log(store, broker_conf), warn)
     write_rows(
         output.value,
         GroupInfo,
-        rows,
-        _columns(GroupInfo, rows),
+        groups.infos(),
+        _columns(GroupInfo, holding=any(groups.holding())),
         spare=("configured", "consumeEnable", "retryMaxTimes"),
     )
     return warn.tell()
@@ -98,12 +98,12 @@ def group_lag(
     no offset is as it was asked for.
     """
     warn = Warnings()
-    rows, problems = _lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
-    shown: Sequence[GroupLag | LagSum]
+    lags = _Lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
+    rows = iter(lags)
     if by is By.queue:
-        shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
+        shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        write_rows(output.value, GroupLag, shown, _columns(GroupLag, shown), spare=spare)
+        count = write_rows(output.value, GroupLag, shown, _columns(GroupLag, holding=lags.holding), spare=spare)
     else:
         names = (
             "group",
@@ -113,14 +113,14 @@ def group_lag(
             "lastTimestamp",
             "problems",
         )
-        totals = sums(rows, by_topic=by is By.topic)
-        shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        chosen = _columns(LagSum, shown, (*names, "inFlight"))
-        write_rows(output.value, LagSum, shown, chosen, spare=("lastTimestamp",))
-    if lagging and rows and not shown:
-        note(_nobody_behind(rows))
-    code = warn.tell() or (1 if problems else 0)
-    return no_match(len(rows), code, **vars(choice))
+        totals = (row for row in sums(rows, by_topic=by is By.topic) if row.diff or row.inFlight or not lagging)
+        chosen = _columns(LagSum, (*names, "inFlight"), holding=lags.holding)
+        count = write_rows(output.value, LagSum, first(totals, limit), chosen, spare=("lastTimestamp",))
+    deque(rows, 0)  # a limit hides rows, not problems
+    if lagging and lags.rows and not count:
+        note(_nobody_behind(lags.groups))
+    code = warn.tell() or (1 if lags.problems else 0)
+    return no_match(lags.rows, code, **vars(choice))
 
 
 @command("group inflight", "rmqtool group inflight store --group billing")
@@ -200,8 +200,12 @@ def group_diff(
     return no_match(compared, code, **vars(choice))
 
 
-def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> Iterable[QueueOffset]:
-    return ClientFile(broadcast, broker).entries if broadcast is not None else stored_offsets(layout, warn)
+def _tables(
+    layout: StoreLayout, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
+) -> Iterator[OffsetTable]:
+    """Offsets of the groups and topics that were asked for."""
+    tables = ClientFile(broadcast, broker).tables() if broadcast is not None else stored_offsets(layout, warn)
+    return (table for table in tables if matches(table.group, choice.group) and matches(table.topic, choice.topic))
 
 
 def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
@@ -209,33 +213,45 @@ def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
     return in_queue and matches(entry.group, choice.group) and matches(entry.topic, choice.topic)
 
 
-def _lags(
-    log: CommitLog,
-    choice: GroupChoice,
-    broadcast: str | None,
-    broker: str | None,
-    warn: Warn,
-) -> tuple[list[GroupLag], int]:
-    """The rows of ``group lag``, and how many of them cannot be right."""
-    entries = _entries(log.layout, broadcast, broker, warn)
-    chosen = (e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic))
-    groups = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
-    rows = [row for row in groups.lag() if not choice.queue or row.queueId in choice.queue]
-    return rows, sum(row.state in PROBLEMS for row in rows)
+class _Lags:
+    """The rows of ``group lag``, one at a time: there may be millions.
+
+    Attributes:
+        rows: how many came.
+        problems: how many of them cannot be right.
+        groups: of the rows that came.
+        holding: POP consumers hold messages of a queue that was asked for.
+    """
+
+    def __init__(
+        self, log: CommitLog, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
+    ) -> None:
+        self.rows = self.problems = 0
+        self.groups: set[str] = set()
+        self._queues = choice.queue
+        tables = _tables(log.layout, choice, broadcast, broker, warn)
+        self._consumers = ConsumerGroups(log, warn, tables, pop=broadcast is None)
+        self.holding = any(_is_chosen(QueueOffset(*key, 0), choice) for key in self._consumers.holding())
+
+    def __iter__(self) -> Iterator[GroupLag]:
+        for row in self._consumers.lag():
+            if not self._queues or row.queueId in self._queues:
+                self.rows += 1
+                self.problems += row.state in PROBLEMS
+                self.groups.add(row.group)
+                yield row
 
 
-def _nobody_behind(rows: Sequence[GroupLag]) -> str:
+def _nobody_behind(groups: Set[str]) -> str:
     """The note when no group lags."""
-    groups = {row.group for row in rows}
-    who = f"group {groups.pop()} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
+    who = f"group {min(groups)} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
     return f"{who} behind: no messages to consume, and none in flight"
 
 
-def _columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
+def _columns(kind: type, names: Sequence[str] = (), *, holding: bool) -> tuple[str, ...]:
     """The columns of a table: those about POP only when a POP consumer holds messages."""
-    shown = any(row.inFlight for row in rows)
     chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
-    return tuple(name for name in chosen if shown or name != "inFlight")
+    return tuple(name for name in chosen if holding or name != "inFlight")
 
 
 def _offsets(
@@ -254,7 +270,7 @@ def _offsets(
         os.path.lexists(layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
     ):
         raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
-    for entry in sorted(_entries(layout, broadcast, broker, warn), key=lambda e: (e.group, e.topic, e.queue_id)):
+    for entry in sort_offsets(_tables(layout, choice, broadcast, broker, warn)):
         if _is_chosen(entry, choice):
             yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
@@ -275,7 +291,8 @@ def _differences(
     """
     if (other is None) != bak:
         raise BadValue("give either OTHER or --bak")
-    tables = [stored_offsets(layout, warn), _generation_before(layout) if other is None else _snapshot(other, warn)]
+    stored = sort_offsets(stored_offsets(layout, warn))
+    tables = [stored, _generation_before(layout) if other is None else _snapshot(other, warn)]
     chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
     return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
 
@@ -290,7 +307,7 @@ def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
 def _snapshot(path: str, warn: Warn) -> Iterable[QueueOffset]:
     """Offsets of a store, of a ``consumerOffset.json``, or of a CSV file."""
     if os.path.isdir(path):
-        return stored_offsets(StoreLayout(path), warn)
+        return sort_offsets(stored_offsets(StoreLayout(path), warn))
     if path.endswith(".csv"):
         from rmqtool.services.consumers.offset_plan import read_rows
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 _zone: "tzinfo | None" = None  # the user's time zone; UTC if None
+_named = False  # the user has named it
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MQADMIN = r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})"
@@ -20,8 +21,15 @@ def use_zone(name: str | None) -> None:
     Raises:
         BadValue: no such zone.
     """
-    global _zone
-    _zone = zone_of(name) if name else None
+    global _zone, _named
+    _zone, _named = zone_of(name) if name else None, bool(name)
+
+
+def chosen_zone() -> "tzinfo | None":
+    """The zone of :func:`use_zone`; None where none was named."""
+    from datetime import UTC
+
+    return _zone or (UTC if _named else None)
 
 
 def zone_of(name: str) -> "tzinfo | None":

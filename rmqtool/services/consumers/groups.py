@@ -5,12 +5,13 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.config.files import QueueOffset
+from formats.config.files import OffsetTable, QueueOffset
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
+from rmqtool.contract import row_dict
+from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.popping.in_flight import MessagesInFlight
@@ -56,7 +57,7 @@ class GroupLag:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class LagSum:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ class GroupInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,19 @@ class OffsetChange:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
+
+
+class _Place(NamedTuple):
+    """One queue of a group: which it is, what it has, and how the group stands in it."""
+
+    topic: str
+    queue_id: int
+    queue: AnyQueue | None
+    offset: int | None
+    low: int
+    high: int
+    state: str
 
 
 class ConsumerGroups:
@@ -133,14 +146,12 @@ class ConsumerGroups:
     """
 
     def __init__(
-        self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None, *, pop: bool = True
+        self, log: CommitLog, warn: Warn, offsets: Iterable[OffsetTable] | None = None, *, pop: bool = True
     ) -> None:
         self.log, self._warn = log, warn
-        # group to topic to queue to offset: with millions of them, a key for each would take most of the memory
-        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
-        for entry in group_offsets(log.layout, warn) if offsets is None else offsets:
-            queues = self._offsets.setdefault(entry.group, {}).setdefault(entry.topic, {})
-            queues[entry.queue_id] = entry.offset
+        self._offsets: dict[str, list[OffsetTable]] = {}  # by group, sorted by topic
+        for table in sort_tables(group_offsets(log.layout, warn) if offsets is None else offsets):
+            self._offsets.setdefault(table.group, []).append(table)
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
@@ -149,23 +160,40 @@ class ConsumerGroups:
         self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
+    def holding(self) -> Iterator[Key]:
+        """Queues of groups whose POP consumers hold messages."""
+        return (key for key, count in self._in_flight.items() if count)
+
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
         for group in sorted(self._offsets):
-            yield from self._lag_of(group)
+            for place in self._places(group):
+                yield self._lag(group, place)
 
-    def _lag_of(self, group: str) -> Iterator[GroupLag]:
-        for topic, offsets in sorted(self._offsets.get(group, {}).items()):
+    def _places(self, group: str) -> Iterator["_Place"]:
+        """The queues of a group, sorted by topic and number."""
+        for topic, _group, offsets in self._offsets.get(group, ()):
             config = self.topics.topics.get(topic) if self.topics is not None else None
-            reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
             # of a thousand read queues, leave out those with neither messages nor an offset
+            reads = range(config.read_queue_nums) if config is not None else range(0)
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
-                state = self._state_of_topic(topic, queue_id)
-                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offsets.get(queue_id), state)
+                queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
+                low = self._begin(queue) if queue is not None else 0
+                high = queue.max_offset if queue is not None else 0
+                consumed = offset or 0
+                if consumed > high:
+                    state = "ahead"
+                elif offset is not None and consumed < low:
+                    state = "expired"
+                else:
+                    state = self._state_of_topic(topic, queue_id) or (
+                        "none" if offset is None and high else "behind" if high > consumed else "ok"
+                    )
+                yield _Place(topic, queue_id, queue, offset, low, high, state)
 
     def _pairs(self) -> set[tuple[str, str]]:
-        return {(topic, group) for group, topics in self._offsets.items() for topic in topics}
+        return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
 
     def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
         if self.topics is None:
@@ -176,22 +204,13 @@ class ConsumerGroups:
             return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
-    def _lag(
-        self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
-    ) -> GroupLag:
-        low = self._begin(queue) if queue is not None else 0
-        high = queue.max_offset if queue is not None else 0
+    def _lag(self, group: str, place: "_Place") -> GroupLag:
+        topic, queue_id, queue, offset, low, high, state = place
         consumed = offset or 0
         last = self._tier_time(topic, queue_id, consumed - 1)
         if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
             message = self.log.read(entry.physical_offset, crc=False)
             last = message.record.store_timestamp if message is not None else 0
-        if consumed > high:
-            state = "ahead"
-        elif offset is not None and consumed < low:
-            state = "expired"
-        elif state is None:
-            state = "none" if offset is None and high else "behind" if high > consumed else "ok"
         return GroupLag(
             group=group,
             topic=topic,
@@ -223,24 +242,32 @@ class ConsumerGroups:
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         for group in sorted({*configured, *self._offsets}):
-            rows = list(self._lag_of(group))
+            topics: set[str] = set()
+            queues = diff = retry_diff = problems = in_flight = 0
+            for place in self._places(group):
+                topic, behind = place.topic, max(place.high - (place.offset or 0), 0)
+                problems += place.state in PROBLEMS
+                in_flight += self._in_flight[topic, group, place.queue_id] if self._in_flight else 0
+                if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
+                    retry_diff += behind
+                else:
+                    topics.add(topic)
+                    queues += 1
+                    diff += behind
             config = configured.get(group)
-            retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
-            retries = {topic for topic in retries if names.of(topic).group == group}
-            own = [row for row in rows if row.topic not in retries]
             dead = self.queues.of(DLQ_PREFIX + group)
             yield GroupInfo(
                 group=group,
                 configured=config is not None,
                 consumeEnable=config.consume_enable if config is not None else None,
                 retryMaxTimes=config.retry_max_times if config is not None else None,
-                topics=len({row.topic for row in own}),
-                queues=len(own),
-                diff=sum(row.behind for row in own),
-                retryDiff=sum(row.behind for row in rows if row.topic in retries),
+                topics=len(topics),
+                queues=queues,
+                diff=diff,
+                retryDiff=retry_diff,
                 deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
-                problems=sum(row.state in PROBLEMS for row in rows),
-                inFlight=sum(row.inFlight for row in rows),
+                problems=problems,
+                inFlight=in_flight,
             )
 
 

@@ -1,5 +1,6 @@
 """What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
 
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,13 +12,13 @@ from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.model.topics import TopicConfig
-from formats.variants import dledger, epoch
+from formats.variants import epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import files_below, list_dir, read_small
+from rmqtool.store.disk.segments import files_below, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library
@@ -25,6 +26,7 @@ from rmqtool.store.layout.tier_signs import FOLDER, METADATA, tiered_folder
 from rmqtool.store.layout.tiered import TieredQueueInfo, tiered_queues
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
@@ -100,7 +102,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
     if newest is not None and (message := log.read(newest.physical_offset, crc=False)) is not None:
         last = message.record.store_timestamp
-    first = log.read(log.min_offset, crc=False) if log.segments.files else None
+    first = log.first()
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
     identity, epochs = _replication(layout, problems)
@@ -279,10 +281,9 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         if count:
             files.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
     files += [
-        FileGroup(kind=entry.name, files=count, bytes=size, note=_dledger_note(entry.path, problems))
-        for entry in list_dir(layout.root)
-        if entry.name.startswith("dledger-")
-        for count, size in [files_below(entry.path)]
+        FileGroup(kind=os.path.basename(ledger.folder), files=count, bytes=size, note=_dledger_note(ledger, problems))
+        for ledger in DLedgerLog.of(layout)
+        for count, size in [files_below(ledger.folder)]
     ]
     return files
 
@@ -295,18 +296,19 @@ def _note(layout: StoreLayout, kind: str) -> str | None:
     return "index of tiered storage: not read" if kind == "tiered_index_file" else None
 
 
-def _dledger_note(folder: str, problems: list[str]) -> str:
-    """A note on a DLedger log's entries, from its small files."""
-    text = "DLedger commit log: not read"
+def _dledger_note(log: DLedgerLog, problems: list[str]) -> str:
+    """A note on a DLedger log's entries, from its index and its small files."""
+    text = "DLedger commit log"
     try:
-        if (data := read_small(f"{folder}/checkpoint")) is not None:
-            end, committed = dledger.parse_checkpoint(data)
-            text += f"; entries up to {end}, committed up to {committed}"
-        if (data := read_small(f"{folder}/currterm")) is not None:
-            term, leader = dledger.parse_current_term(data)
+        if (last := log.last()) is not None:
+            text += f"; entries up to {last.index} of term {last.term}, committed up to {log.marks()[1]}"
+        term, leader = log.term()
+        if term >= 0:
             text += f"; term {term}" + (f", voted for {leader}" if leader else "")
+        if (behind := log.uncommitted()) is not None:
+            text += f"; {counted(behind.entries, 'message')} behind the committed index"
     except (FormatError, RmqError) as err:
-        problems.append(f"{folder}: {err}")
+        problems.append(f"{log.folder}: {err}")
     return text
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.store.layout.paths import StoreLayout
 
 
@@ -40,9 +40,8 @@ class RetryNames:
         self._topics = set(topics)
         self._pairs = pairs
         self._readers: dict[str, list[str]] = {}  # retry topic to the groups that have an offset in it
-        for topic, group in sorted(pairs):
-            if topic.startswith(RETRY_PREFIX):
-                self._readers.setdefault(topic, []).append(group)
+        for topic, group in sorted(pair for pair in pairs if pair[0].startswith(RETRY_PREFIX)):
+            self._readers.setdefault(topic, []).append(group)
 
     def of(self, topic: str) -> RetryName:
         """The group of a retry topic or of a dead-letter topic."""
@@ -73,5 +72,5 @@ def retry_names(layout: StoreLayout, warn: Warn) -> RetryNames:
     return RetryNames(
         set(groups.groups) if groups is not None else set(),
         set(topics.topics) if topics is not None else set(),
-        ((entry.topic, entry.group) for entry in known_entries(layout, warn)),
+        ((table.topic, table.group) for table in known_offsets(layout, warn)),
     )

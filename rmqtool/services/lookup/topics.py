@@ -3,12 +3,13 @@
 Source: common.TopicConfig, common.topic.TopicValidator; message-services 1.1, 7.1.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.topic_kinds import kind_of, nature
-from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
+from rmqtool.contract import row_dict
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, offsets_of, topics_of
 from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     warn_of_unbuilt,
@@ -67,7 +68,7 @@ class TopicSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # not asdict: there may be very many
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,9 @@ class StoreTopics:
         self.configs = dict(table.topics) if table is not None else {}
         groups = groups_of(log.layout, warn)
         self.groups: set[str] | None = set(groups.groups) if groups is not None else None  # None: lost
-        self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
-        for topic, group, queue_id, offset in known_entries(log.layout, warn):
-            self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
+        self.consumers: dict[str, dict[str, Mapping[int, int]]] = {}  # topic → group → queue → offset
+        for (topic, group), offsets in offsets_of(known_offsets(log.layout, warn)).items():
+            self.consumers.setdefault(topic, {})[group] = offsets
         pairs = ((topic, group) for topic, groups in self.consumers.items() for group in groups)
         self._retry_names = RetryNames(self.groups or (), self.configs, pairs)
 

@@ -5,11 +5,11 @@ Both are read as their owner reads them, and written as it would write them, wit
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, OffsetTable, QueueOffset
 from formats.config.rocksdb import SINGLE, TABLES, V2
 from formats.errors import FormatError
 from formats.primitives import java_hash
@@ -19,8 +19,7 @@ from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.broadcast import QueueName, brokers
 from rmqtool.rules.broadcast import build as build_broadcast
 from rmqtool.rules.broadcast import parse as parse_broadcast
-from rmqtool.services.lookup.configs import Warn, load_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, load_config
 from rmqtool.services.offsets.java_order import JavaOrder
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
@@ -150,6 +149,13 @@ class ClientFile(OffsetFile):
         ]
         super().__init__(os.path.abspath(path), entries, data)
         self.group = group
+
+    def tables(self) -> Iterator[OffsetTable]:
+        """As those of a broker's file."""
+        found: dict[str, dict[int, int]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.topic, {})[entry.queue_id] = entry.offset
+        return (OffsetTable(topic, self.group, queues) for topic, queues in found.items())
 
     def build(self, changes: Mapping[Key, int]) -> bytes:
         new = {QueueName(topic, self._broker, number): offset for (topic, _group, number), offset in changes.items()}

@@ -22,7 +22,7 @@ from formats.variants import pop, timer
 from formats.variants.pop_store import PopStoreRecord
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import number_of
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
+from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config, offsets_of
 from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
@@ -120,12 +120,12 @@ class MessagesInFlight:
             since: those too that a broker has dealt with, if they came to the revive topics at this time, ms, or later.
         """
         topics = self.topics.topics(REVIVE_PREFIX)
-        offsets = known_offsets(self.log.layout, self.warn) if topics else {}  # there may be millions
+        offsets = offsets_of(known_offsets(self.log.layout, self.warn)) if topics else {}  # there may be millions
         for topic in topics:
             for queue in self.topics.of(topic):
                 # the offset is the last one that was dealt with, so a broker goes on behind it
                 low = queue.min_offset(self.log.min_offset)
-                dealt = offsets.get((topic, pop.REVIVE_GROUP, queue.queue_id), -1)
+                dealt = offsets.get((topic, pop.REVIVE_GROUP), {}).get(queue.queue_id, -1)
                 start = max(low, dealt + 1) if since is None else offset_by_time(self.log, queue, since)
                 for message in messages_of(self.log, queue, self.warn, start):
                     entry, record, properties = message

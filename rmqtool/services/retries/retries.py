@@ -19,7 +19,7 @@ from typing import Any
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.delays.delays import Delays
-from rmqtool.services.lookup.configs import Warn, known_offsets
+from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import (
     ORIGIN_MESSAGE_ID,
@@ -87,7 +87,7 @@ class Retries:
         self.topics = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._delays = Delays(log, now, warn, self.topics)
-        self._offsets = known_offsets(log.layout, warn)
+        self._offsets = offsets_of(known_offsets(log.layout, warn))
 
     def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
         """What each group has got, or will get, again: group by group, first what was delivered."""
@@ -96,9 +96,10 @@ class Retries:
             given_back = self._given_back(group, scheduled)
             for retry_topic, origin in self._retry_topics(group):
                 in_flight = self._in_flight if origin is not None else {}
+                offsets = self._offsets.get((retry_topic, group), {})
                 for queue in self.topics.of(retry_topic):
                     place = (retry_topic, group, queue.queue_id)
-                    taken, handed = self._offsets.get(place, 0), in_flight.get(place, {})
+                    taken, handed = offsets.get(queue.queue_id, 0), in_flight.get(place, {})
                     for message in messages_of(self.log, queue, self.warn):
                         state = "waiting"
                         if message.entry.queue_offset in handed:

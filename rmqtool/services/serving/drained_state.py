@@ -6,18 +6,17 @@ It outlives the store, in whose place there may be another one: the message befo
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import SubscriptionGroups, Topics
+from formats.config.files import OffsetTable, SubscriptionGroups, Topics
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused
 from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
 from rmqtool.services.open_store.following import stamp_of
@@ -51,7 +50,7 @@ class DrainedState(BrokerState):
         return config if isinstance(config, kind) else kind()
 
     def _load_offsets(self) -> tuple[str, dict[Key, int]]:
-        offsets = known_offsets(self.layout, self.warn)
+        offsets = _by_queue(known_offsets(self.layout, self.warn))
         self._kept: dict[Key, int] = {}
         self._last: dict[Key, int | None] = {}
         if read_small(self._own_path) is not None:
@@ -124,7 +123,7 @@ class FollowedState(DrainedState):
             self._read = self._read[0], set(groups.groups)
             self._groups = replace(groups, groups=_merge(self.groups, known_groups, groups.groups))
         if changed.intersection(FILES):
-            for key, offset in known_offsets(self.layout, lambda _text: None).items():
+            for key, offset in _by_queue(known_offsets(self.layout, lambda _text: None)).items():
                 if key not in self._kept and key not in self._changed:
                     self._offsets[key] = offset
         return TOPICS in changed
@@ -140,6 +139,10 @@ class FollowedState(DrainedState):
             return config
         self._stamps[name] = ()
         return None
+
+
+def _by_queue(tables: Iterable[OffsetTable]) -> dict[Key, int]:
+    return {(topic, group, queue): offset for topic, group, queues in tables for queue, offset in queues.items()}
 
 
 def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> int | None:

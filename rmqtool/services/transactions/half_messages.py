@@ -18,7 +18,7 @@ from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import GIVEN_UP, HALF, OP, ROCKS_HALF, ROCKS_OP
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import number_of
-from rmqtool.services.lookup.configs import Warn, known_entries
+from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, raw, warn_of_unbuilt
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
@@ -97,9 +97,7 @@ class Transactions:
         self.log, self.warn = log, warn
         self.layout, self.topics = log.layout, TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
-        entries = known_entries(self.layout, warn)
-        checks = (entry for entry in entries if (entry.topic, entry.group) == (HALF, CHECK_GROUP))
-        self.checked = {entry.queue_id: entry.offset for entry in checks}
+        self.checked = offsets_of(known_offsets(self.layout, warn)).get((HALF, CHECK_GROUP), {})
         self._open = self._open_halves()
         self._index: list[IndexView] | None = None
         self._given_up = Pairs()  # identity → physical offset

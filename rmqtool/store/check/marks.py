@@ -12,7 +12,6 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
@@ -68,6 +67,7 @@ def check_marks(ctx: Context) -> None:
         findings.add("store-in-use", "lock", actual=f"held by {who}")
         findings.situation.in_use = True
     findings.situation.form = unwritable(ctx)
+    findings.situation.dledger = bool(layout.dledger_dirs())
     for run in pending_runs(Places.of(layout)):
         findings.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
     if layout.aborted:
@@ -75,9 +75,12 @@ def check_marks(ctx: Context) -> None:
         findings.add("abort-present", "abort", **about)
     places = [*layout.commit_log_paths, *filter(None, (tiered_folder(layout),))]
     for entry in layout.entries():
-        if entry.name.startswith("dledger-"):
-            findings.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
-        elif entry.name not in _KNOWN and entry.path not in places and not _holds(entry.path, places):
+        if (
+            not entry.name.startswith("dledger-")
+            and entry.name not in _KNOWN
+            and entry.path not in places
+            and not _holds(entry.path, places)
+        ):
             findings.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
         if place not in _TOLD_OTHERWISE:
@@ -109,9 +112,7 @@ def unwritable(ctx: Context) -> str | None:
 
 
 def queues_are_files(ctx: Context) -> bool:
-    """Whether queues are plain files over a plain log, and not a database or over a DLedger log; tells if not."""
-    if any(entry.name.startswith("dledger-") for entry in ctx.layout.entries()):
-        return False
+    """Whether queues are plain files, and not a database; tells if not."""
     entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
@@ -129,7 +130,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     """
     files, point = ctx.log.segments.files, ctx.checkpoint
     times = point.physic_msg_timestamp or point.logics_msg_timestamp
-    if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
+    if (files and not read) or not (entries or (times and not files)):
         return
     ctx.log_seen.absent = ctx.found.situation.log_absent = True
     text = (
@@ -170,8 +171,8 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
         findings.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
     elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
         findings.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
-    if ctx.log_seen.absent or dledger_dirs(ctx.layout):
-        return  # of a DLedger log's messages the times are not known
+    if ctx.log_seen.absent:
+        return
     last = ctx.log_seen.last_timestamp
     ahead = [
         (0, "log", point.physic_msg_timestamp, last),

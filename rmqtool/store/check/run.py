@@ -13,6 +13,7 @@ from rmqtool.store.check.common.files import check_alone
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
 from rmqtool.store.check.configuration import check_configuration
+from rmqtool.store.check.dledger import check_dledger
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
@@ -109,6 +110,7 @@ def check_store(
     check_pops(ctx, queues=with_queues or rocks is not None)
     check_tiered(ctx)
     check_replication(ctx)
+    check_dledger(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
     _tell_passed(ctx, reported)
     yield from findings.rest()

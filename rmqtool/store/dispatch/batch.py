@@ -25,6 +25,7 @@ from formats.message.properties import (
 from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 from rmqtool.kernels.tables.collected import BatchNumbers
+from rmqtool.store.disk.remote import is_entries
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
@@ -396,5 +397,7 @@ def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> boo
     Args:
         live: in a store that is open.
     """
+    if is_entries(view):
+        return False  # compiled code goes from record to record
     probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])

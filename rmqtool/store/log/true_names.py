@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from formats.layouts.codes import MAGIC_V1
 from formats.message.read import Record, read
+from rmqtool.store.disk.remote import record_start
 from rmqtool.store.disk.segments import Segment
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
@@ -26,8 +27,9 @@ def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
     """Files whose true place no other file holds: they were renamed, or swapped. Copies of files are none of these."""
     wrong, right = [], set[int]()
     for file in files:
-        first = read(file.view(), 0, file.size, crc=False)
-        if isinstance(first, Record) and first.physical_offset == file.base:
+        start = record_start(file.view(), 0)
+        first = read(file.view(), start, file.size, crc=False)
+        if isinstance(first, Record) and first.physical_offset == file.base + start:
             right.add(file.base)
         elif isinstance(first, Record) and (base := stated_base(file, file_size)) is not None:
             if base == file.base:

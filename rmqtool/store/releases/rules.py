@@ -21,7 +21,7 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
-from rmqtool.store.disk.remote import is_partial
+from rmqtool.store.disk.remote import blank_room, is_partial, record_start
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
@@ -136,11 +136,11 @@ class ReleaseRules:
         view = file.view()
         if not _holds(file, mark):
             return file.size
-        at = 0
+        at = record_start(view, 0)
         while isinstance(record := read(view, at, file.size, crc=False), Record):
             if self.stumbles_over(record):
                 return at
-            at += record.total_size
+            at = record_start(view, at + record.total_size)
         return file.size
 
     def stumbles_over(self, record: Record) -> bool:
@@ -288,7 +288,7 @@ class ReleaseRulesV5(ReleaseRules):
         """A blank is one only where its length fits the file, as any record's must."""
         end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
-            stated, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
+            stated, room = blank_room(file.view(), end.at), limit - end.at
             if stated > room:
                 return End(Ending.DAMAGED, end.at, f"end-of-file blank of {stated} bytes, {room} left")
         return end

@@ -159,15 +159,15 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             OFFSETS,
             _refuse(
-                f"{_DLEDGER_LOG}, nor reads: the times of messages are not known",
+                f"{_DLEDGER_LOG}: its queues may be behind the log, and a start of its broker cuts or fills them",
                 "Start the brokers of its group, and use mqadmin resetOffsetByTime",
             ),
         ),
         (
             TAKING_OUT,
-            _refuse(
-                "its log is a DLedger log, which rmqtool does not read",
-                f"Start the brokers of its group, and take what they serve ({command_line('mirror')})",
+            _warn(
+                "it has what its leader had sent when it stopped: of all members of the group, the one whose last "
+                "entry has the greatest term, then the greatest index, has all that was acknowledged"
             ),
         ),
     ),
@@ -184,17 +184,9 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             ("run", "serve"),
             _refuse(
-                "rmqtool does not read the tier: consumers, retries and POP would pass over the messages in it, as if "
+                "rmqtool does not serve the tier: consumers, retries and POP would pass over the messages in it, as if "
                 "they had expired",
                 _TIER_BROKER,
-            ),
-        ),
-        (("salvage",), _warn("messages that are in the tier alone are not taken")),
-        (
-            ("export",),
-            _refuse(
-                "messages are in the tier alone, which rmqtool does not read",
-                f"{_TIER_BROKER}, and take what it serves ({command_line('mirror')})",
             ),
         ),
     ),

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.endings import Ending
-from formats.message.read import End, Record, read
+from formats.message.read import End, Record
 from rmqtool.progress import stage
 from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
+from rmqtool.store.disk.remote import blank_room, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
@@ -95,7 +96,7 @@ class LogCheck:
             file = files[number]
             view = file.view()
             try:
-                first = read(view, 0, file.size, crc=False)
+                first = record_at(view, record_start(view, 0), file.size, crc=False)
                 if isinstance(first, Record) or first.ending is Ending.FILLER:
                     return number
                 used = has_bytes(file.path, 0, file.size)
@@ -106,8 +107,8 @@ class LogCheck:
         return -1
 
     def _file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
-        view, at, name = file.view(), 0, self.ctx.name(file.path)
-        forgotten = 0
+        view, name = file.view(), self.ctx.name(file.path)
+        at, forgotten = record_start(view, 0), 0
         self._stumbling(file, number)
         while at < file.size:
             end = yield from self._stretch(file, at)
@@ -118,7 +119,7 @@ class LogCheck:
             if end.ending is Ending.CLEAN:
                 break
             if end.ending is Ending.FILLER:
-                size, left = int.from_bytes(view[at : at + 4], "big", signed=True), file.size - at
+                size, left = blank_room(view, at), file.size - at
                 if size == left:
                     break
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
@@ -133,10 +134,10 @@ class LogCheck:
                 self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
                 at = following
                 continue
-            again = read(view, at, file.size, crc=False)
+            again = record_at(view, at, file.size, crc=False)
             if isinstance(again, Record):
                 self._crc(file, number, at, again, end)
-                at += again.total_size
+                at = record_start(view, at + again.total_size)
                 continue
             following = next_in_file(file, at + 1)
             if following >= file.size:
@@ -151,10 +152,10 @@ class LogCheck:
         view, at = file.view(), self.ctx.rules.readable(file)
         if at == file.size:
             return
-        before, size_before = 1, 0
-        while size_before < at and isinstance(item := read(view, size_before, at, crc=False), Record):
-            before, size_before = before + 1, size_before + item.total_size
-        record = read(view, at, file.size, crc=False)
+        before, size_before = 1, record_start(view, 0)
+        while size_before < at and isinstance(item := record_at(view, size_before, at, crc=False), Record):
+            before, size_before = before + 1, record_start(view, size_before + item.total_size)
+        record = record_at(view, at, file.size, crc=False)
         assert isinstance(record, Record)
         about = {**_whose(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
         self._damages.append(_Damage("log-batch-numbers", file.path, at, number, self._records + before, about))
@@ -164,7 +165,7 @@ class LogCheck:
         about = {**_whose(record), "expected": end.expected, "actual": end.actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
-        self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())
+        self._hand_on(file, [(at, record)])
 
     def _tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
         """What follows a file's last record when nothing behind it in the file is one."""
@@ -213,11 +214,21 @@ class LogCheck:
 
     def _is_met(self, damage: _Damage) -> bool:
         """Whether the next start looks there, and takes it for the end of the log."""
+        if self._is_dledger(damage):
+            return False
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
             return False
         return damage.number >= self.ctx.start.number
 
+    def _is_dledger(self, damage: _Damage) -> bool:
+        return self.ctx.log.segments.files[damage.number].entries
+
     def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
+        if self._is_dledger(damage):
+            return (
+                "a start of DLedger goes by the headers of entries alone: damage in a message stays, and its broker "
+                "puts neither it nor what it has read with it into queues"
+            )
         how_many = f"{behind} messages after it"
         if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
@@ -249,16 +260,16 @@ class LogCheck:
         view, size = file.view(), file.size
         rows: list[tuple[int, Record]] = []
         start = at
-        while isinstance(item := read(view, at, size), Record):
+        while isinstance(item := record_at(view, at, size), Record):
             self._builder.add(item)
             rows.append((at, item))
-            at += item.total_size
+            at = record_start(view, at + item.total_size)
             if len(rows) >= BATCH_RECORDS or at - start >= _WINDOW:
-                self._hand_on(file, start, columns_of(rows), self._builder.take())
+                self._hand_on(file, rows)
                 rows, start = [], at
                 yield
         if rows:
-            self._hand_on(file, start, columns_of(rows), self._builder.take())
+            self._hand_on(file, rows)
         return item
 
     def _bulk(self, file: Segment, at: int) -> Generator[None, None, End]:
@@ -288,14 +299,19 @@ class LogCheck:
 
     def _give(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
-        position = file.base + ends - batch.size
-        self._take(Stretch(file, batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
+        at = ends - batch.size
+        self._take(Stretch(file, batch, file.base + at, np.concatenate(inner) if inner else at[:0], self._epoch))
         del inner[:-1]  # the last part may lie in the next batch too
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: RecordBatch) -> None:
-        self._give(file, start, batch, [self._look_at(file, columns)])
+    def _hand_on(self, file: Segment, rows: list[tuple[int, Record]]) -> None:
+        """As :meth:`_give`, of the records that the builder has; in a DLedger log they do not touch each other."""
+        columns = columns_of(rows)
+        inner = self._look_at(file, columns)
+        self._take(Stretch(file, self._builder.take(), file.base + columns.at, inner, self._epoch))
+        at, record = rows[-1]
+        self._advance(file, at + record.total_size, len(rows))
 
     def _look_at(self, file: Segment, columns: RecordColumns) -> Column:
         return self._record_check.check(file, columns)

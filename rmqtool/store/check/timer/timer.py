@@ -13,7 +13,6 @@ from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.message_store import Timeline, timeline_of
@@ -38,7 +37,7 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
     """
     files = TimerFiles(ctx.layout)
     queue = open_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID) if queues else _in_database(ctx)
-    if not files.present or ctx.log_seen.absent or dledger_dirs(ctx.layout):  # whose messages are not read
+    if not files.present or ctx.log_seen.absent:
         return
     try:
         timeline = _timeline(ctx)
