@@ -546,14 +546,14 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "deleted", "offset"),
+    ("code", "deleted", "end"),
     [
-        (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 2),  # whose queues stay, and with them the offsets
-        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 0),
+        (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 1),  # its queues go, too
+        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 9),
     ],
     ids=["topic", "group"],
 )
-def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int, tmp_path: Path) -> None:
+def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, end: int, tmp_path: Path) -> None:
     """As ``ConsumerOffsetManager.cleanOffsetByTopic`` and ``removeOffset`` forget it."""
 
     async def test(client: Connection) -> None:
@@ -565,9 +565,86 @@ def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int
         done = await client.call(Command(code, fields=to_fields(deleted)))
         assert done.code == ResponseCode.SUCCESS, done.remark
         await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
-        assert await positions(client) == (9, offset, offset)
+        assert await positions(client) == (end, 0, 0)
 
     serving(tmp_path / "store", test, create=True, release=V5_3)
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_a_topic_is_deleted_as_by_a_broker(engine: str, tmp_path: Path) -> None:
+    """tests/interop/test_deleted_topics.py has real brokers delete one: queues go, and in 5.x offsets."""
+    store = tmp_path / "store"
+
+    async def test(client: Connection) -> None:
+        for n in range(8):
+            for topic in ("Orders", "Kept"):
+                await client.call(Command(C.SEND_MESSAGE_V2, fields=send(topic, n % 2), body=b"%d" % n))
+        assert (await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))).code == ResponseCode.SUCCESS
+        await commit_offset(client, 2)
+        deleted = await client.call(Command(C.DELETE_TOPIC_IN_BROKER, fields={"topic": "Orders"}))
+        assert deleted.code == ResponseCode.SUCCESS, deleted.remark
+        assert not (store / "consumequeue" / "Orders").exists()
+        config = h.CreateTopic(
+            topic="Orders", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )  # fmt: skip
+        made = await client.call(Command(C.UPDATE_AND_CREATE_TOPIC, fields=to_fields(config)))
+        assert made.code == ResponseCode.SUCCESS, made.remark
+        assert (await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))).code == ResponseCode.PULL_NOT_FOUND
+        sent = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"new"))
+        assert sent.fields is not None
+        assert sent.fields["queueOffset"] == "0"
+        pulled = await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))
+        record = read(pulled.body, 0, len(pulled.body))
+        assert isinstance(record, Record)
+        assert (record.body, record.queue_offset) == (b"new", 0)
+        kept = await client.call(Command(C.PULL_MESSAGE, fields=pull(0, "Kept")))
+        assert kept.code == ResponseCode.SUCCESS
+
+    serving(store, test, create=True, release=RELEASES[engine])
+    assert ("Orders@g" in (store / "config" / "consumerOffset.json").read_text()) is (engine == "4.9")
+    queue = open_queue(StoreLayout(str(store)), "Orders", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+    serving(store, lambda client: asyncio.sleep(0), release=RELEASES[engine])  # it is healthy
+
+
+@pytest.mark.parametrize(("engine", "code"), [("4.9", 13), ("5.3", 1), ("5.5", 1)])
+def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> None:
+    """Real brokers: 4.9.8 checks the whole body, in 5.x the encoder throws; each message alone would be taken."""
+
+    async def test(client: Connection) -> None:
+        for size, expected in ((1000, 0), (40_000, code)):
+            body = build_batch([BatchItem(0, bytes(size), b"KEYS\x01a")] * 2)
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(batch=True), body=body))
+            assert answer.code == expected, answer.remark
+
+    conf = _CONF | {"maxMessageSize": "65536"}
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine], broker_conf=conf)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_broker_that_was_killed_while_it_deleted_a_topic_starts(left: int, tmp_path: Path) -> None:
+    """Settings go first, then queues, one after the other; what is left of them is mended, and has no route."""
+    store = tmp_path / "store"
+
+    async def fill(client: Connection) -> None:
+        for n in range(8):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(queue_id=n % 2), body=b"%d" % n))
+
+    async def look(client: Connection) -> None:
+        answer = await client.call(Command(C.GET_TOPIC_CONFIG, fields={"topic": "Orders"}))
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+    serving(store, fill, create=True, release=V5_3)
+    path = store / "config" / "topics.json"
+    topics = Topics.parse(path.read_bytes())
+    kept = {name: config for name, config in topics.topics.items() if name != "Orders"}
+    path.write_bytes(replace(topics, topics=kept).build(V5_3.version))
+    (store / "abort").touch()
+    shutil.rmtree(store / "consumequeue" / "Orders" / str(1 - left))
+    serving(store, look, release=V5_3)
+    assert not (store / "abort").exists()
 
 
 async def commit_offset(client: Connection, offset: int) -> None:

@@ -277,7 +277,7 @@ def test_checkpoints_of_what_is_gone_are_passed(tmp_path: Path) -> None:
     lab = PopLab(tmp_path, queues=1)
     send(lab, "a")
     lab.pop()
-    lab.state.remove_topic("T")
+    lab.state.remove_topic("T", offsets=True)
     for _ in range(4):
         lab.wait(5_000)
     assert lab.bodies(RETRY) == []

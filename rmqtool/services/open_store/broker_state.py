@@ -27,6 +27,7 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.releases.rules import batch_topics_of
 
@@ -176,10 +177,27 @@ class BrokerState:
         """Enter a topic that every broker has; it is written with the next change."""
         _table(self._topics.topics).setdefault(config.topic_name or "", config)
 
-    def remove_topic(self, name: str) -> None:
-        """Remove a topic; its messages stay until they expire."""
-        if name in self._topics.topics:
-            self._set_topics({name: None})
+    def remove_topic(self, name: str, *, offsets: bool) -> None:
+        """Forget a topic and remove its queues; its messages stay in the log until they expire.
+
+        Args:
+            offsets: forget how far groups are in it, too. The file hears of it before a queue goes: an offset beyond
+                the end of a queue that was made again hides messages.
+        """
+        if name not in self._topics.topics:
+            return
+        self._set_topics({name: None})
+        if offsets:
+            self._remove_offsets(lambda key: key[0] == name)
+        self.persist()
+        if is_path_name(name):
+            self.store.live.remove_queues(name)
+
+    def _remove_offsets(self, is_gone: Callable[[Key], bool]) -> None:
+        for key in [key for key in self._offsets if is_gone(key)]:
+            del self._offsets[key]
+            self._changed.pop(key, None)
+            self._removed.add(key[:2])
 
     def _set_topics(self, changes: Mapping[str, TopicConfig | None], *, later: bool = False) -> None:
         before, known = self._topics, {name: self._topics.topics.get(name) for name in changes}
@@ -252,10 +270,7 @@ class BrokerState:
         if name in self._groups.groups:
             self._set_group(name, None)
         if offsets:
-            for key in [key for key in self._offsets if key[1] == name]:
-                del self._offsets[key]
-                self._changed.pop(key, None)
-                self._removed.add(key[:2])
+            self._remove_offsets(lambda key: key[1] == name)
 
     def _set_group(self, name: str, config: SubscriptionGroup | None, *, later: bool = False) -> None:
         before, known = self._groups, self._groups.groups.get(name)

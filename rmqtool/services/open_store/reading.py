@@ -104,6 +104,12 @@ class Reading:
         self._log = CommitLog(self.store.layout)
         self._keys = None
 
+    def forget(self, topic: str) -> None:
+        """Look again at the queues of a topic when they are asked for: they were removed."""
+        for known in (self._queues, self._rocks, self._batches):
+            for key in [key for key in known if key[0] == topic]:
+                del known[key]
+
     @property
     def log(self) -> CommitLog:
         """The log, with all files that have messages."""

@@ -188,6 +188,12 @@ class LiveDispatch:
             self._ends[key] = queue.written_offset
         self._dispatcher = self._new_dispatcher()
 
+    def forget(self, topic: str) -> None:
+        """Let go of the queues of a topic, whose files will be removed; only while nothing runs."""
+        self._let_go_of_queues()
+        for key in [key for key in self._ends if key[0] == topic]:
+            del self._ends[key]
+
     def _dispatch_from(self, end: int) -> int:
         before = self._dispatcher.messages
         builder = self._new_builder()

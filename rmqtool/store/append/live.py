@@ -25,7 +25,7 @@ from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import pending_runs, refuse_pending
 from rmqtool.store.changes.places import Places
-from rmqtool.store.disk.durable import is_lacking, remove_durably
+from rmqtool.store.disk.durable import is_lacking, remove_durably, remove_empty, remove_files
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -433,6 +433,29 @@ class LiveStore:
             self._fail(err)
             raise
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    def remove_queues(self, topic: str) -> None:
+        """Remove the queues of a topic that was deleted; its messages stay in the log until they expire.
+
+        What was appended is dispatched first, so nothing puts entries into them afterwards. A queue that is made again
+        begins at 0. Killed in between, files are left, which clients find no route to.
+
+        Raises:
+            NoRoom: not all of the log is in queues yet; nothing is removed.
+            Refused: as :meth:`flush`.
+        """
+        if self._broken or not self._lock.held:
+            raise Refused(f"{self.layout.root}: this store is closed")
+        if not self._open_for_writing:
+            self._begin()
+        self.flush()
+        self._reput.forget(topic)
+        for key in [key for key in self.appender.next_offsets if key[0] == topic]:
+            del self.appender.next_offsets[key]
+        for kind in ("consumequeue", "consumequeue_ext"):
+            for path in self.layout.queues_of(topic, kind).values():
+                remove_files(path, str.isdecimal)
+            remove_empty(self.layout.path(kind, topic))
 
     def sync_log(self) -> None:
         """Make durable what the system has of the log, also when it takes no more."""

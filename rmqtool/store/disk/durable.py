@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -210,6 +211,24 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
         raise
     os.replace(temporary, path)
     sync(os.path.dirname(path))
+
+
+def remove_files(folder: str, is_ours: Callable[[str], bool]) -> None:
+    """Remove the files of a folder with certain names, and the folder itself where nothing else is in it."""
+    for entry in list(os.scandir(folder)):
+        if is_ours(entry.name) and entry.is_file(follow_symlinks=False):
+            os.unlink(entry.path)
+    sync(folder)
+    remove_empty(folder)
+
+
+def remove_empty(folder: str) -> None:
+    """Remove a folder that is empty; one that is not, or is not there, stays as it is."""
+    try:
+        os.rmdir(folder)
+    except OSError:
+        return
+    sync(os.path.dirname(folder))
 
 
 def remove_durably(path: str) -> None:

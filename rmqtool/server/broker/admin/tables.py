@@ -19,6 +19,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import retry_topic
+from rmqtool.errors import RmqError
 from rmqtool.rules.releases import V5_3
 from rmqtool.rules.sending import Rejected, check_group, check_topic
 from rmqtool.server.broker.context.answers import Failed
@@ -132,8 +133,15 @@ class Tables:
         return call.answer()
 
     def _remove_topic(self, name: str) -> None:
-        self._context.state.remove_topic(name)
-        self._context.forget_positions(topic=name)
+        """Remove settings and queues, and in 5.x offsets (deleteTopicInBroker)."""
+        context = self._context
+        try:
+            context.state.remove_topic(name, offsets=context.release.is_5)
+        except (OSError, RmqError) as err:
+            raise context.failure(f"topic {name} could not be deleted", err, ResponseCode.SYSTEM_ERROR) from err
+        finally:
+            context.reading.forget(name)
+            context.forget_positions(topic=name)
 
     @handles(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def list_system_topics(self, call: Call[None, None]) -> Command:
