@@ -66,6 +66,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@by_turns(3)
 @pytest.mark.skipif(not shutil.which("jq", path=readme.environment()["PATH"]), reason="no jq")
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.split(" --output")[0])
 def test_every_recipe_prints_what_it_says(recipe: str, stores: Path) -> None:

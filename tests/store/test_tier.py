@@ -352,6 +352,7 @@ READING = {
 }  # fmt: skip
 
 
+@by_turns(2)
 @pytest.mark.parametrize("words", READING, ids=" ".join)
 def test_reading_commands_say_once_that_the_tier_has_more(words: tuple[str, ...], node: Node, tmp_path: Path) -> None:
     told = rmqtool(*({"STORE": node.store, "OUT": tmp_path / "out"}.get(w, w) for w in words), *node.options()).err
