@@ -178,8 +178,8 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(TEXT)
         return 0
+    from rmqtool.cli.defaults import read
     from rmqtool.cli.startup import quick
-    from rmqtool.cli.startup.defaults import read
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore
 
     error: RmqError

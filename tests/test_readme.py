@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.live.access import credentials
+from rmqtool.admin.keys import credentials
 from rmqtool.cli.man.manual import Topic
 from rmqtool.remoting.signing import Credentials
 from tests import readme

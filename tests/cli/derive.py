@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rmqtool.cli.commands import COMMANDS, SECTIONS, Group
+from rmqtool.cli.defaults import OPTIONS
 from rmqtool.cli.startup.completing import CHOICES
-from rmqtool.cli.startup.defaults import OPTIONS
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_log, open_store
+from rmqtool.cli.framework.opening import need_log, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     BackupOption,
@@ -19,6 +19,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     QueueOption,
     StoreDir,
+    StoreOrTarget,
     TopicOption,
 )
 from rmqtool.cli.framework.planning import ASK, Consent
@@ -48,17 +49,17 @@ class By(StrEnum):
 
 @command("group list", "rmqtool group list store --output json")
 def group_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     from rmqtool.cli.consumers.run_group import columns
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo
+    from rmqtool.services.consumers.groups import GroupInfo
 
     warn = Warnings()
-    rows = list(ConsumerGroups(need_log(store, broker_conf), warn).infos())
+    rows = list(open_groups(store, broker_conf, warn).infos())
     write_rows(
         output.value,
         GroupInfo,
@@ -71,7 +72,7 @@ def group_list(
 
 @command("group lag", "rmqtool group lag store --group 'lab-*' --by topic")
 def group_lag(
-    store: StoreDir,
+    store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
     by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
@@ -88,19 +89,21 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
-    from rmqtool.cli.framework.choice import first, no_match
+    from rmqtool.cli.consumers.run_group import client_file, columns, nobody_behind
+    from rmqtool.cli.framework.choice import first, no_match, wanted_of
     from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.cli.render.text import note
-    from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
+    from rmqtool.services.consumers.groups import PROBLEMS, GroupLag, LagSum, sums
 
     warn = Warnings()
-    rows, problems = lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client_file(broadcast, broker))
+    rows = [row for row in groups.lag() if not choice.queue or row.queueId in choice.queue]
+    problems = sum(row.state in PROBLEMS for row in rows)
     shown: Sequence[GroupLag | LagSum]
     if by is By.queue:
         shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown), spare=spare)
+        write_rows(output.value, groups.lag_row, shown, columns(groups.lag_row, shown), spare=spare)
     else:
         names = (
             "group",
@@ -152,7 +155,7 @@ def group_inflight(
 
 @command("group offsets", "rmqtool group offsets store --group lab-consumer --output csv")
 def group_offsets(
-    store: StoreDir,
+    store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -164,15 +167,15 @@ def group_offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
-    from rmqtool.cli.framework.choice import first, no_match
-    from rmqtool.cli.render.output import Column, write_all, writer
-    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.cli.consumers.run_group import client_file
+    from rmqtool.cli.framework.choice import first, no_match, wanted_of
+    from rmqtool.cli.render.rows import Warnings, write_rows
 
     warn = Warnings()
-    rows = offsets(open_store(store, broker_conf), choice, broadcast, broker, warn)
-    columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
-    count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
+    client = client_file(broadcast, broker)
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
+    rows = (row for row in groups.stored() if not choice.queue or row.queueId in choice.queue)
+    count = write_rows(output.value, groups.stored_row, first(rows, limit))
     return no_match(count, warn.tell(), **vars(choice))
 
 

@@ -1,8 +1,7 @@
 """The ``group`` commands behind their options."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
@@ -11,8 +10,6 @@ from rmqtool.cli.framework.options import GroupChoice
 from rmqtool.cli.render.rows import names_of
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import (
-    PROBLEMS,
-    ConsumerGroups,
     GroupInfo,
     GroupLag,
     LagSum,
@@ -25,34 +22,18 @@ from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog
 
-OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
 
 
-def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> Iterable[QueueOffset]:
-    return ClientFile(broadcast, broker).entries if broadcast is not None else group_offsets(layout, warn)
+def client_file(broadcast: str | None, broker: str | None) -> ClientFile | None:
+    """The offsets of a broadcasting client, where they are asked for."""
+    return ClientFile(broadcast, broker) if broadcast is not None else None
 
 
 def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
     in_queue = not choice.queue or entry.queue_id in choice.queue
     return in_queue and matches(entry.group, choice.group) and matches(entry.topic, choice.topic)
-
-
-def lags(
-    log: CommitLog,
-    choice: GroupChoice,
-    broadcast: str | None,
-    broker: str | None,
-    warn: Warn,
-) -> tuple[list[GroupLag], int]:
-    """The rows of ``group lag``, and how many of them cannot be right."""
-    entries = _entries(log.layout, broadcast, broker, warn)
-    chosen = (e for e in entries if matches(e.group, choice.group) and matches(e.topic, choice.topic))
-    found = ConsumerGroups(log, warn, chosen, pop=broadcast is None)
-    rows = [row for row in found.lag() if not choice.queue or row.queueId in choice.queue]
-    return rows, sum(row.state in PROBLEMS for row in rows)
 
 
 def nobody_behind(rows: Sequence[GroupLag]) -> str:
@@ -67,27 +48,6 @@ def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Se
     shown = any(row.inFlight for row in rows)
     chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
     return tuple(name for name in chosen if shown or name != "inFlight")
-
-
-def offsets(
-    layout: StoreLayout,
-    choice: GroupChoice,
-    broadcast: str | None,
-    broker: str | None,
-    warn: Warn,
-) -> Iterator[dict[str, Any]]:
-    """The rows of ``group offsets``.
-
-    Raises:
-        UnreadableStore: the store has no offsets file.
-    """
-    if broadcast is None and not any(
-        os.path.lexists(layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
-    ):
-        raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
-    for entry in sorted(_entries(layout, broadcast, broker, warn), key=lambda e: (e.group, e.topic, e.queue_id)):
-        if _is_chosen(entry, choice):
-            yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
 
 def differences(

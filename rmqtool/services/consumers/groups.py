@@ -4,11 +4,13 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.config.files import QueueOffset
+from formats.model.groups import SubscriptionGroup
+from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
@@ -31,20 +33,20 @@ class GroupLag:
 
     ``state``: ok, behind, none (no offset yet: counts as 0), expired (the next message to consume is gone), ahead (the
     offset is beyond the queue's end), unknown-topic (topics.json has no such topic), extra-queue (the topic has no such
-    read queue).
+    read queue), unknown (the broker does not tell how far the queue goes). What a live cluster does not tell is None.
     """
 
     group: str
     topic: str
     queueId: int
     consumerOffset: int | None
-    minOffset: int
-    brokerOffset: int
-    diff: int
-    lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
+    minOffset: int | None
+    brokerOffset: int | None
+    diff: int | None
+    lastTimestamp: int | None  # store time of the last message that was consumed; 0 where it is gone
     state: str
-    inFlight: int = 0  # handed out by POP and not acked; below the offset, so not in diff, unless popped in order
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int | None = 0  # handed out by POP and not acked; below the offset, so not in diff, unless in order
+    lag: int | None = field(init=False)  # diff, by the word that people use
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -52,7 +54,7 @@ class GroupLag:
     @property
     def behind(self) -> int:
         """What it adds to a sum: an offset beyond the queue's end is no lag of less than nothing."""
-        return max(self.diff, 0)
+        return max(self.diff or 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -67,11 +69,11 @@ class LagSum:
     topic: str | None
     topics: int
     queues: int
-    diff: int
-    lastTimestamp: int  # of the queue that was consumed last
+    diff: int | None
+    lastTimestamp: int | None  # of the queue that was consumed last
     problems: int  # queues whose offset cannot be right
-    inFlight: int = 0  # as of a queue
-    lag: int = field(init=False)  # diff, by the word that people use
+    inFlight: int | None = 0  # as of a queue
+    lag: int | None = field(init=False)  # diff, by the word that people use
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -91,13 +93,13 @@ class GroupInfo:
     retryMaxTimes: int | None
     topics: int  # that it has offsets in, without its retry topics
     queues: int
-    diff: int  # without its retry topics
-    retryDiff: int
-    deadLetters: int
+    diff: int | None  # without its retry topics
+    retryDiff: int | None
+    deadLetters: int | None
     problems: int
-    inFlight: int = 0  # of all its topics
-    lag: int = field(init=False)  # diff, by the word that people use
-    retryLag: int = field(init=False)
+    inFlight: int | None = 0  # of all its topics
+    lag: int | None = field(init=False)  # diff, by the word that people use
+    retryLag: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -122,6 +124,9 @@ class OffsetChange:
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return asdict(self)
+
+
+L = TypeVar("L", bound=GroupLag)
 
 
 class ConsumerGroups:
@@ -161,20 +166,11 @@ class ConsumerGroups:
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
             # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
-                state = self._state_of_topic(topic, queue_id)
+                state = topic_state(topic, queue_id, config) if self.topics is not None else None
                 yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offsets.get(queue_id), state)
 
     def _pairs(self) -> set[tuple[str, str]]:
         return {(topic, group) for group, topics in self._offsets.items() for topic in topics}
-
-    def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
-        if self.topics is None:
-            return None
-        config = self.topics.topics.get(topic)
-        if config is None:
-            # 4.9 does not write every internal topic into the table, and light queues stand for no topic
-            return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
-        return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
     def _lag(
         self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
@@ -186,20 +182,13 @@ class ConsumerGroups:
         if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
             found = self.log.read(entry.physical_offset, crc=False)
             last = found.record.store_timestamp if found is not None else 0
-        if consumed > high:
-            state = "ahead"
-        elif offset is not None and consumed < low:
-            state = "expired"
-        elif state is None:
-            state = "none" if offset is None and high else "behind" if high > consumed else "ok"
-        return GroupLag(
+        return lag_row(
             group=group,
             topic=topic,
             queueId=queue_id,
             consumerOffset=offset,
             minOffset=low,
             brokerOffset=high,
-            diff=high - consumed,
             lastTimestamp=last,
             state=state,
             inFlight=self._in_flight[topic, group, queue_id],
@@ -223,25 +212,82 @@ class ConsumerGroups:
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         for group in sorted({*configured, *self._offsets}):
-            rows = list(self._lag_of(group))
-            config = configured.get(group)
-            retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
-            retries = {topic for topic in retries if names.of(topic).group == group}
-            own = [row for row in rows if row.topic not in retries]
             dead = self.queues.of(DLQ_PREFIX + group)
-            yield GroupInfo(
-                group=group,
-                configured=config is not None,
-                consumeEnable=config.consume_enable if config is not None else None,
-                retryMaxTimes=config.retry_max_times if config is not None else None,
-                topics=len({row.topic for row in own}),
-                queues=len(own),
-                diff=sum(row.behind for row in own),
-                retryDiff=sum(row.behind for row in rows if row.topic in retries),
-                deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
-                problems=sum(row.state in PROBLEMS for row in rows),
-                inFlight=sum(row.inFlight for row in rows),
+            yield group_info(
+                group,
+                [configured[group]] if group in configured else [],
+                list(self._lag_of(group)),
+                names,
+                sum(queue.max_offset - self._begin(queue) for queue in dead),
             )
+
+
+def topic_state(topic: str, queue_id: int, config: TopicConfig | None) -> str | None:
+    """What is wrong with a queue by the broker's table of topics; None where nothing is."""
+    if config is None:
+        # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+        return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
+    return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
+
+
+def lag_row(*, state: str | None, row: type[L] = GroupLag, **fields: Any) -> L:  # type: ignore[assignment]
+    """A queue of a group, where its offsets and what is known of its topic are known.
+
+    Args:
+        state: what its topic says of it, where that is the state; None otherwise.
+        fields: those of a row without ``diff`` and ``state``. An offset that is None is not known, except the group's.
+    """
+    offset, low, high = fields["consumerOffset"], fields["minOffset"], fields["brokerOffset"]
+    consumed = offset or 0
+    if high is not None and consumed > high:
+        state = "ahead"
+    elif offset is not None and low is not None and consumed < low:
+        state = "expired"
+    elif state is None:
+        state = "none" if offset is None and high else "behind" if (high or 0) > consumed else "ok"
+        state = "unknown" if high is None else state
+    return row(diff=None if high is None else high - consumed, state=state, **fields)
+
+
+def group_info(
+    group: str,
+    configs: Sequence[SubscriptionGroup],
+    rows: Sequence[GroupLag],
+    names: RetryNames,
+    dead_letters: int | None,
+) -> GroupInfo:
+    """A group, and the sums of its queues.
+
+    Args:
+        configs: its settings, of each broker that has some. What they do not agree in is None.
+    """
+    retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
+    retries = {topic for topic in retries if names.of(topic).group == group}
+    own = [row for row in rows if row.topic not in retries]
+    enabled, times = {one.consume_enable for one in configs}, {one.retry_max_times for one in configs}
+    return GroupInfo(
+        group=group,
+        configured=bool(configs),
+        consumeEnable=enabled.pop() if len(enabled) == 1 else None,
+        retryMaxTimes=times.pop() if len(times) == 1 else None,
+        topics=len({row.topic for row in own}),
+        queues=len(own),
+        diff=_total(own),
+        retryDiff=_total([row for row in rows if row.topic in retries]),
+        deadLetters=dead_letters,
+        problems=sum(row.state in PROBLEMS for row in rows),
+        inFlight=_sum_in_flight(rows),
+    )
+
+
+def _total(rows: Sequence[GroupLag]) -> int | None:
+    return None if any(row.diff is None for row in rows) else sum(row.behind for row in rows)
+
+
+def _sum_in_flight(rows: Iterable[GroupLag]) -> int | None:
+    counts = [row.inFlight for row in rows]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
@@ -266,10 +312,10 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
         topic=rows[0].topic if by_topic else None,
         topics=len({row.topic for row in rows}),
         queues=len(rows),
-        diff=sum(row.behind for row in rows),
-        lastTimestamp=max(row.lastTimestamp for row in rows),
+        diff=_total(rows),
+        lastTimestamp=max((row.lastTimestamp for row in rows if row.lastTimestamp is not None), default=None),
         problems=sum(row.state in PROBLEMS for row in rows),
-        inFlight=sum(row.inFlight for row in rows),
+        inFlight=_sum_in_flight(rows),
     )
 
 

@@ -288,13 +288,13 @@ def query_id(
     found: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
-        found += _by_index(log, index, inside, name, message_id, search, _has_id(_raw(name), message_id))
+        found += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))
     found.sort(key=lambda message: message.physical_offset)
     named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
-    found = _with_compacted(layout, named, found, search, warn, _has_id(None, message_id))
+    found = _with_compacted(layout, named, found, search, warn, has_id(None, message_id))
     if not found and search.scan:
-        has_id = _has_id(None, message_id)
-        found = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
+        matches = has_id(None, message_id)
+        found = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
         found.sort(key=lambda message: message.physical_offset)
     return found[: search.limit]
 
@@ -304,7 +304,7 @@ def _topics(layout: StoreLayout) -> dict[str, None]:
     return dict.fromkeys(name for kind in kinds for name, _queue_id, _path in layout.queue_dirs(kind))
 
 
-def _has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
+def has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
     """Whether a record, of this topic where one is given, has this unique id."""
 
     def has(record: Record) -> bool:

@@ -12,21 +12,24 @@ ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
 _MOST = 1 << 16  # bytes of such a file
 
 
-def credentials(file: str | None) -> Credentials | None:
+def credentials(file: str | None, names: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)) -> Credentials | None:
     """Those of a file in the form of mqadmin's ``tools.yml``; without one those of the environment, if there are any.
 
     No error says anything of what the file or a variable holds.
+
+    Args:
+        names: variables of the environment that hold the access key and the secret key.
 
     Raises:
         BadValue: a key is missing, or the file cannot be understood.
         UnreadableStore: the file cannot be read.
     """
     if file is None:
-        access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+        access, secret = (os.environ.get(name) for name in names)
         if not access and not secret:
             return None
         if not access or not secret:
-            raise BadValue(f"{ACCESS_KEY} and {SECRET_KEY}: one is set without the other")
+            raise BadValue(f"{names[0]} and {names[1]}: one is set without the other")
         return Credentials(access, secret)
     found = _read(file)
     names = ("accessKey", "secretKey")
