@@ -8,13 +8,12 @@ again. The one exception is a ``{"$ref":…}``: it is built in full, since broke
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
 from formats.config.file import ConfigFile
-from formats.config.tiered import TieredMetadata
 from formats.fastjson.declare import Bean, Int, Long, member
-from formats.fastjson.dialects import BROWSER, Dialect
 from formats.fastjson.values import Key, Value
 from formats.model.groups import SubscriptionGroup
 from formats.model.topics import DataVersion, TopicConfig
@@ -173,137 +172,36 @@ class ConsumerFilters(ConfigFile):
     topics: Mapping[str, TopicFilters] = member("filterDataByTopic", dict)
 
 
-# -- of 5.x alone ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderInfo(Bean):
-    """What a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
-
-    attempt_id: str | None = member("a", None)
-    commit_bits: Long = member("cm", 0)  # bit i: the message at offset i of the list is committed
-    invisible_time: Long | None = member("i", None)
-    last_consume_timestamp: Long = member("l", 0)
-    offset_list: tuple[Long, ...] | None = member("o", None)  # as stored: the first, then distances from it
-    consumed_counts: Mapping[Long, Int] | None = member("oc", None)  # queue offset → times consumed
-    next_visible: Mapping[Long, Long] | None = member("ot", None)  # queue offset → time
-    pop_time: Long = 0
-
-    @property
-    def queue_offsets(self) -> tuple[int, ...]:
-        """The offsets themselves."""
-        first, *distances = self.offset_list or (0,)
-        return (first, *(first + distance for distance in distances)) if self.offset_list else ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOrderInfos(ConfigFile):
-    """``consumerOrderInfo.json``, of ordered pop (``ConsumerOrderInfoManager``)."""
-
-    SINCE: ClassVar[Version] = V5_3
-    table: Mapping[str, Mapping[Int, OrderInfo]] = member(default=dict)  # topic@group → queue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogicQueueMapping(Bean):
-    """Where a stretch of a static topic's logic queue lies (``LogicQueueMappingItem``)."""
-
-    gen: Int = 0
-    queue_id: Int = 0
-    broker_name: str | None = member("bname", None)
-    logic_offset: Long = 0  # of its first message in the logic queue
-    start_offset: Long = 0  # and in the physical one
-    end_offset: Long = -1  # not included; -1: still growing
-    time_of_start: Long = -1
-    time_of_end: Long = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicQueueMapping(Bean):
-    """The part of a static topic that this broker hosts (``TopicQueueMappingDetail``)."""
-
-    topic: str | None = None
-    scope: str | None = "__global__"
-    total_queues: Int = 0
-    broker_name: str | None = member("bname", None)
-    epoch: Long = 0
-    dirty: bool = False
-    current_ids: Mapping[Int, Int] = member("currIdMap", dict)  # logic queue → physical queue
-    hosted_queues: Mapping[Int, tuple[LogicQueueMapping, ...]] = member(default=dict)  # logic queue → its stretches
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicQueueMappings(ConfigFile):
-    """``topicQueueMapping.json`` (``TopicQueueMappingSerializeWrapper``)."""
-
-    SINCE: ClassVar[Version] = V5_3
-    data_version: DataVersion = member(default=DataVersion)
-    mappings: Mapping[str, TopicQueueMapping] = member("topicQueueMappingInfoMap", dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRequestMode(Bean):
-    """How a group gets a topic's messages (``SetMessageRequestModeRequestBody``)."""
-
-    topic: str | None = None
-    consumer_group: str | None = None
-    mode: str = "PULL"  # or POP
-    pop_share_queue_num: Int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRequestModes(ConfigFile):
-    """``messageRequestMode.json`` (``MessageRequestModeManager``)."""
-
-    SINCE: ClassVar[Version] = V5_3
-    modes: Mapping[str, Mapping[str, MessageRequestMode]] = member("messageRequestModeMap", dict)  # topic → group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric(Bean):
-    """A count and when it last changed (``TimerMetrics.Metric``, ``TransactionMetrics.Metric``)."""
-
-    count: Long = 0
-    timestamp: Long = member("timeStamp", 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimerMetrics(ConfigFile):
-    """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
-
-    SINCE: ClassVar[Version] = V5_3
-    DIALECT: ClassVar[Dialect] = BROWSER
-    data_version: DataVersion = member(default=DataVersion)
-    counts: Mapping[str, Metric] = member("timingCount", dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionMetrics(ConfigFile):
-    """``transactionMetrics``: half messages by topic (``TransactionMetrics``)."""
-
-    SINCE: ClassVar[Version] = V5_3
-    DIALECT: ClassVar[Dialect] = BROWSER
-    data_version: DataVersion = member(default=DataVersion)
-    counts: Mapping[str, Metric] = member("transactionCount", dict)
-
-
-KINDS: dict[str, type[ConfigFile]] = {
+_MODELS: dict[str, type[ConfigFile] | str] = {
     "topics.json": Topics,
     "subscriptionGroup.json": SubscriptionGroups,
     "consumerOffset.json": ConsumerOffsets,
     "lmqConsumerOffset.json": LmqConsumerOffsets,
     "delayOffset.json": DelayOffsets,
     "consumerFilter.json": ConsumerFilters,
-    "consumerOrderInfo.json": ConsumerOrderInfos,
-    "topicQueueMapping.json": TopicQueueMappings,
-    "messageRequestMode.json": MessageRequestModes,
-    "timermetrics": TimerMetrics,
-    "transactionMetrics": TransactionMetrics,
-    "tieredStoreMetadata.json": TieredMetadata,
+    # few stores have these, so their modules are loaded when one is read
+    "consumerOrderInfo.json": "files_of_5.ConsumerOrderInfos",
+    "topicQueueMapping.json": "files_of_5.TopicQueueMappings",
+    "messageRequestMode.json": "files_of_5.MessageRequestModes",
+    "timermetrics": "files_of_5.TimerMetrics",
+    "transactionMetrics": "files_of_5.TransactionMetrics",
+    "tieredStoreMetadata.json": "tiered.TieredMetadata",
 }
-"""File name below ``config/`` → its model."""
+NAMES = tuple(_MODELS)
+"""The files below ``config/`` that have a model; ``topics.json`` comes before those that speak of topics."""
+
+
+def model_of(file_name: str) -> type[ConfigFile]:
+    """The model of one of `NAMES`."""
+    model = _MODELS[file_name]
+    if isinstance(model, str):
+        module, _, name = model.partition(".")
+        loaded: type[ConfigFile] = getattr(import_module(f"formats.config.{module}"), name)
+        return loaded
+    return model
 
 
 def kind_of(file_name: str) -> type[ConfigFile] | None:
     """The model of a file by its name, also for its ``.bak`` and ``.tmp``; None for any other file."""
-    return KINDS.get(file_name.removesuffix(".bak").removesuffix(".tmp"))
+    name = file_name.removesuffix(".bak").removesuffix(".tmp")
+    return model_of(name) if name in _MODELS else None

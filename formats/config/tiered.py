@@ -7,7 +7,6 @@ Source: tieredstore.metadata.DefaultMetadataStore and its entities, provider.Pos
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import md5
 from typing import ClassVar
 
 from formats.config.file import ConfigFile
@@ -99,6 +98,8 @@ class TieredMetadata(ConfigFile):
 
 def hash_of(text: str) -> str:
     """The letters that a name of the tiered storage begins with."""
+    from hashlib import md5  # which loads OpenSSL, and most stores have no tier
+
     return md5(text.encode(), usedforsecurity=False).hexdigest()[:8]
 
 

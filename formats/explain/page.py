@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from construct import Bytes, Computed, Container, FormatField, Struct
 
-from formats.config.files import KINDS
+from formats.config.files import NAMES, model_of
 from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
 from formats.fastjson.declare import Declared, Flag, Items, Kind, Nested, Table, Whole, members_of
 from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
@@ -172,7 +172,7 @@ def _config() -> Iterator[str]:
     yield CONFIG.strip()
     yield ""
     todo: list[tuple[str, type[Declared], Version]] = [
-        (f"config/{name}", model, model.SINCE) for name, model in KINDS.items()
+        (f"config/{name}", model_of(name), model_of(name).SINCE) for name in NAMES
     ]
     seen: set[type[Declared]] = set()
     for title, model, first in todo:

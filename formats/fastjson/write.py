@@ -16,7 +16,7 @@ _BROWSER_SAFE = 2**53 - 1  # larger integers lose digits in a browser, so that f
 _BROWSER_TEXT = BROWSER.escaped
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\", "/": "\\/"}
 _REFERENCE = re.compile('["\\\\\ud800-\udc7f\udd00-\udfff]')  # in a path fastjson leaves everything else as it is
-_SPECIAL = re.compile(r"[^0-9A-Za-z\u0081-\U0010ffff]")
+_SPECIAL = re.compile(r"[\x00-/:-@\[-`{-\x80]")
 
 
 def dumps(value: Value, dialect: Dialect = FILE) -> bytes:

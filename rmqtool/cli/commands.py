@@ -121,6 +121,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"
         ),
         _asks("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
+        _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
     "Repair": (

@@ -27,6 +27,8 @@ dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output=
 dlq list: --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until= --wide -g= -h
   -o= -t=
 dlq requeue: --broker-conf= --columns= --dry-run --help --id= --output= --to= --tz= --wide --yes -h -n -o= -y
+du: --broker-conf= --by= --columns= --help --limit= --output= --progress= --since= --sort= --top= --topic= --tz=
+  --until= --wide -h -o= -t=
 dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --help --master= --offset= --output=
   --overwrite --partition-by= --progress= --row-group-size= --runner= --since-last --since= --split-size= --topic=
   --tz= --until= --where= --wide -h -o= -t=
@@ -113,6 +115,8 @@ VALUES = """
 append --engine: auto 4.9 5.3 5.5
 check --severity: error warning info
 check --engine: auto 4.9 5.3 5.5
+du --by: topic queue tag group host day hour size part
+du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local

@@ -15,7 +15,7 @@ from tests.conftest import Unpacked
     ("word", "command"),
     [
         ("lag", "group lag"), ("grep", "query-key"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
-        ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("du", "topic list"), ("stats", "info"),
+        ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("stats", "info"),
         ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"),
     ],
 )  # fmt: skip

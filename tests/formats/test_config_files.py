@@ -6,19 +6,19 @@ import pytest
 
 from formats.config.file import ConfigFile
 from formats.config.files import (
-    KINDS,
+    NAMES,
     ConsumerFilters,
     ConsumerOffsets,
-    ConsumerOrderInfos,
     DelayOffsets,
     LmqConsumerOffsets,
     QueueOffset,
     SubscriptionGroups,
-    TopicQueueMappings,
     Topics,
     kind_of,
+    model_of,
     split_key,
 )
+from formats.config.files_of_5 import ConsumerOrderInfos, TopicQueueMappings
 from formats.errors import BadText
 from formats.model.groups import CustomizedRetry
 from formats.model.topics import TopicConfig
@@ -70,9 +70,9 @@ def test_the_derived_topics_of_groups_are_written_while_they_are_true() -> None:
         assert b"groupTopicMap" not in edited.build(V5_3)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_kind_of_a_file_is_known_by_its_name(name: str) -> None:
-    assert kind_of(name) is kind_of(name + ".bak") is kind_of(name + ".tmp") is KINDS[name]
+    assert kind_of(name) is kind_of(name + ".bak") is kind_of(name + ".tmp") is model_of(name)
 
 
 @pytest.mark.parametrize("name", ["", "topics", "topics.json.old", "topics.jsonl", "tieredStore.json", ".bak"])

@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.config.files import (
-    KINDS,
-    Topics,
-    kind_of,
-)
+from formats.config.files import NAMES, Topics, kind_of, model_of
 from formats.errors import BadText
 from formats.fastjson.declare import Bean
 from formats.versions import V5_3
@@ -19,7 +15,7 @@ from tests.formats.config_samples import FILES, GOLDEN, WRITTEN_BY, model, named
 
 
 def test_the_golden_files_have_every_kind() -> None:
-    assert {kind_of(path.name) for path in FILES} == set(KINDS.values())
+    assert {kind_of(path.name) for path in FILES} == {model_of(name) for name in NAMES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

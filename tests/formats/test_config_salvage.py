@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import KINDS, ConsumerOffsets, MessageRequestModes, Topics
+from formats.config.files import NAMES, ConsumerOffsets, Topics, model_of
+from formats.config.files_of_5 import MessageRequestModes
 from formats.config.salvage import merge, salvage, tables_of
 from formats.fastjson.read import loads, loads_torn
 from tests.amounts import some
@@ -13,7 +14,7 @@ from tests.goldens import STORES
 pytestmark = pytest.mark.slow
 
 CONFIG = STORES.parent / "config"
-GOLDEN = sorted(p for p in CONFIG.glob("*-*/*") if p.name in KINDS and p.parent.name != "fastjson-1.2.83")
+GOLDEN = sorted(p for p in CONFIG.glob("*-*/*") if p.name in NAMES and p.parent.name != "fastjson-1.2.83")
 
 
 def is_part(part: Any, whole: Any) -> bool:
@@ -25,7 +26,7 @@ def is_part(part: Any, whole: Any) -> bool:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_cut_anywhere_leaves_entries_of_the_file(path: Any) -> None:
-    model, data = KINDS[path.name], path.read_bytes()
+    model, data = model_of(path.name), path.read_bytes()
     whole = loads(data, cycles=False)
     assert loads_torn(data) is None
     assert salvage(model, data) == {key: item for key, item in whole.items() if key != "groupTopicMap"}
@@ -44,7 +45,7 @@ def test_a_cut_anywhere_leaves_entries_of_the_file(path: Any) -> None:
 
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "subscriptionGroup.json"])
 def test_entries_behind_damage(name: str) -> None:
-    model, data = KINDS[name], (CONFIG / "4.9-broker" / name).read_bytes()
+    model, data = model_of(name), (CONFIG / "4.9-broker" / name).read_bytes()
     whole = loads(data)
     (table,) = (table for table in tables_of(model) if table in whole)
     for at in range(60, len(data) - 60, 1 + len(data) // 40):
@@ -89,4 +90,4 @@ def test_an_object_within_itself_ends() -> None:
     """A damaged file may refer to what the reference stands in, in what is carved out of it too."""
     inner = b'"G":{"groupName":"G","more":{"$ref":"$"}}'
     for data in (b'{"subscriptionGroupTable":{' + inner, b'}{"noise' + inner, inner * 3):
-        assert salvage(KINDS["subscriptionGroup.json"], data) is not None
+        assert salvage(model_of("subscriptionGroup.json"), data) is not None

@@ -8,20 +8,22 @@ from formats.config.files import (
     ConsumerFilter,
     ConsumerFilters,
     ConsumerOffsets,
-    ConsumerOrderInfos,
     DelayOffsets,
     LmqConsumerOffsets,
+    SubscriptionGroups,
+    TopicFilters,
+    Topics,
+)
+from formats.config.files_of_5 import (
+    ConsumerOrderInfos,
     LogicQueueMapping,
     MessageRequestMode,
     MessageRequestModes,
     Metric,
     OrderInfo,
-    SubscriptionGroups,
     TimerMetrics,
-    TopicFilters,
     TopicQueueMapping,
     TopicQueueMappings,
-    Topics,
     TransactionMetrics,
 )
 from formats.fastjson.read import loads

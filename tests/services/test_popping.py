@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.config.files import ConsumerOrderInfos
+from formats.config.files_of_5 import ConsumerOrderInfos
 from formats.message.properties import parse
 from formats.variants.pop_handle import ORDERED, Origin, retry_topic
 from rmqtool.services.popping.finishing import NotTaken

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics
+from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics, model_of
 from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
 from rmqtool.errors import BadValue, Refused
@@ -97,12 +97,12 @@ def test_files_of_5_3_in_order_are_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 500, b"{", b'{"topicConfigTable":5}', None])
-@pytest.mark.parametrize("name", [name for name in KINDS if "lmq" not in name])
+@pytest.mark.parametrize("name", [name for name in NAMES if "lmq" not in name])
 def test_a_broken_or_missing_file_comes_from_its_bak(name: str, content: bytes | None, store: Path) -> None:
     path = store / "config" / name
     if not path.exists():
-        assert str(KINDS[name].SINCE) == "5.3"
-        (store / "config" / f"{name}.bak").write_bytes(KINDS[name]().build())
+        assert str(model_of(name).SINCE) == "5.3"
+        (store / "config" / f"{name}.bak").write_bytes(model_of(name)().build())
     before = path.with_name(f"{name}.bak").read_bytes()
     if content == b'{"topicConfigTable":5}' and name != "topics.json":
         content = b"[]"

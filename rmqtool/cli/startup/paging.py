@@ -3,14 +3,16 @@
 import io
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rmqtool.cli.commands import find_command
 from rmqtool.cli.render.text import holding
+
+if TYPE_CHECKING:
+    import subprocess
 
 _NO_PAGER = "--no-pager"
 _MOST_TEXT = 1 << 20  # characters that are held in memory; a damaged log may have a note for every record
@@ -65,6 +67,7 @@ def _shows(words: list[str]) -> bool:
 
 def _start() -> "subprocess.Popen[bytes] | None":
     """The pager; None where none is wanted or can be had."""
+    import subprocess
     from shutil import which
 
     command = os.environ.get("PAGER", "less")

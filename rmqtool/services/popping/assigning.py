@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from formats.config.files import MessageRequestMode, MessageRequestModes
+from formats.config.files_of_5 import MessageRequestMode, MessageRequestModes
 from formats.remoting.codes import RequestMode
 from formats.topics import RETRY_PREFIX
 from rmqtool.rules.broadcast import QueueName

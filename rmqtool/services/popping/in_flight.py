@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from formats.config.files import ConsumerOrderInfos
+from formats.config.files_of_5 import ConsumerOrderInfos
 from formats.errors import FormatError
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
 from formats.topics import RETRY_PREFIX, REVIVE_PREFIX

@@ -6,7 +6,7 @@ Source: broker.offset.ConsumerOrderInfoManager (5.3.3); clients-and-live-admin 1
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from formats.config.files import ConsumerOrderInfos, OrderInfo
+from formats.config.files_of_5 import ConsumerOrderInfos, OrderInfo
 from rmqtool.services.open_store.broker_state import BrokerState
 
 FILE = "consumerOrderInfo.json"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from formats.config.files import Metric, TimerMetrics
+from formats.config.files_of_5 import Metric, TimerMetrics
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import java_int
 from formats.primitives import java_hash

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from formats.config.file import ConfigFile
-from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, QueueOffset, SubscriptionGroups, Topics, kind_of
+from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, QueueOffset, SubscriptionGroups, Topics, kind_of
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
@@ -29,7 +29,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     Args:
         queues: whether ``ctx.queues_seen.ends`` tells all queues.
     """
-    tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
+    tables = {name: table for name in NAMES if (table := _check_file(ctx, name)) is not None}
     for file in ctx.layout.entries("config"):
         if file.name.endswith(".tmp") and kind_of(file.name) is not None:
             ctx.found.add("config-tmp", _path(file.name))

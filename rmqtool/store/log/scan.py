@@ -5,6 +5,8 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
+
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import row_of
@@ -12,6 +14,8 @@ from rmqtool.kernels.scan import Rows, Walker, space_rows
 from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
 
 ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
@@ -54,6 +58,44 @@ def scan(
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
             forgotten = at
+
+
+class Stretch(NamedTuple):
+    """Consecutive records of one file."""
+
+    file: Segment
+    view: memoryview
+    rows: Rows  # arrays that a later step overwrites
+
+
+def scan_log(log: CommitLog, *, crc: bool = True) -> Generator[Stretch | Damage, None, None]:
+    """What :meth:`CommitLog.walk` gives of the whole log, in bulk: every record once, and every damaged range."""
+    for file in log.segments:
+        view, at, is_last = file.mapped(), 0, file is log.segments.files[-1]
+        while at < file.size:
+            for scanned in scan(view, at, file.size, crc=crc):
+                yield Stretch(file, view, scanned.rows)
+                at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
+            at = yield from _pass_damage(file, view, at, is_last, crc=crc)
+        file.release()
+
+
+def _pass_damage(
+    file: Segment, view: memoryview, at: int, is_last: bool, *, crc: bool
+) -> Generator[Stretch | Damage, None, int]:
+    """What begins where bulk reading has stopped, up to where a record says its own position again; returns that."""
+    walked = walk_file(file, at, at + 1, last=is_last, crc=crc)
+    while True:
+        try:
+            item = next(walked)
+        except StopIteration as stop:
+            following: int = stop.value
+            return following
+        if isinstance(item, Found):
+            columns = np.array(row_of(item.record, item.at), np.int64)[:, np.newaxis]
+            yield Stretch(file, view, Rows(*columns))
+        else:
+            yield item
 
 
 def holds(view: memoryview, text: bytes) -> bool:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from formats import checkpoint
-from formats.config.files import KINDS
+from formats.config.files import NAMES
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from formats.message.read import End
@@ -126,7 +126,7 @@ def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
 
 def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:
     """Put whole generations of config files in the place of broken ones, as a broker's start reads them."""
-    for name in KINDS:
+    for name in NAMES:
         if is_in_order(layout, name):
             continue
         source = choose(layout, name)

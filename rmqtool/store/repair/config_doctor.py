@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.config.files import KINDS, split_key
+from formats.config.files import NAMES, model_of, split_key
 from formats.fastjson.declare import members_of
 from formats.fastjson.read import loads
 from formats.fastjson.write import dumps
@@ -105,12 +105,12 @@ class ConfigDoctor:
             self.warnings.append("the config files are not compared with queues and log: there are none that are read")
         for topic, queue_id in evidence.stray if evidence else ():
             self.warnings.append(f"{topic}: queue {queue_id} is left out: a damaged record seems to have made it")
-        places = {name: place for name in KINDS if (place := config_place(self.layout, name)) is not None}
+        places = {name: place for name in NAMES if (place := config_place(self.layout, name)) is not None}
         if places:
             where = ", ".join(sorted(set(places.values())))
             self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
         self._claimed = _claimed(choose(self.layout, "consumerOffset.json").value or {})
-        for name in KINDS:  # topics.json comes before those that speak of topics
+        for name in NAMES:  # topics.json comes before those that speak of topics
             if name not in places:
                 self._file(name, evidence)
 
@@ -127,7 +127,7 @@ class ConfigDoctor:
             )
             return
         if built:
-            value = loads(KINDS[name]().build()) | value  # type: ignore[operator]  # a file's top is an object
+            value = loads(model_of(name)().build()) | value  # type: ignore[operator]  # a file's top is an object
         if name == "topics.json":
             changes = self._add_topics(value, evidence)
         elif name == "delayOffset.json" and evidence is not None:
@@ -146,7 +146,7 @@ class ConfigDoctor:
     def _bytes(self, name: str, source: ConfigSource, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
         if source.data is not None and not changes:
             return source.data
-        model = KINDS[name]
+        model = model_of(name)
         self._next_version(name, value)
         return dumps(value, model.DIALECT)
 
@@ -154,7 +154,7 @@ class ConfigDoctor:
         """Each change of a table counts: name servers and slaves take it over only when its version differs."""
         old = value.get("dataVersion")
         if not isinstance(old, dict):
-            member = members_of(KINDS[name]).get("dataVersion")
+            member = members_of(model_of(name)).get("dataVersion")
             if member is None or member.since != V4_9:
                 return
             old = {}

@@ -1,0 +1,209 @@
+"""The command ``du``: what takes the space of a store."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.opening import need_messages, open_store
+from rmqtool.cli.framework.options import (
+    ANY_TIME,
+    BrokerConfOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    Times,
+    TopicOption,
+)
+
+if TYPE_CHECKING:
+    from rmqtool.cli.render.output import Column
+
+_BAR = 12  # cells of the longest
+
+
+class By(StrEnum):
+    """What is added up."""
+
+    topic = "topic"
+    queue = "queue"
+    tag = "tag"
+    group = "group"
+    host = "host"
+    day = "day"
+    hour = "hour"
+    size = "size"
+    part = "part"
+
+
+class Order(StrEnum):
+    """What comes first."""
+
+    bytes = "bytes"
+    messages = "messages"
+    name = "name"
+
+
+_FIELDS = {
+    By.topic: ("topic", "purpose"),
+    By.queue: ("topic", "queueId"),
+    By.tag: ("topic", "tag"),
+    By.group: ("group", "kind"),
+    By.host: ("host",),
+    By.day: ("beginTimestamp",),
+    By.hour: ("beginTimestamp",),
+    By.size: ("atMost",),
+    By.part: ("part",),
+}
+
+
+@command("du", "rmqtool du store --by tag --top 10", progress=True)
+def du(
+    store: StoreDir,
+    by: Annotated[
+        By,
+        typer.Option(
+            "--by",
+            metavar="WHAT",
+            help="topic, queue, tag, group, host, day, hour (UTC), size (to a power of two), or part: files on disk.",
+        ),
+    ] = By.topic,
+    sort: Annotated[
+        Order | None,
+        typer.Option(
+            "--sort", metavar="ORDER", help="bytes or messages, the most first; or name (also time and size)."
+        ),
+    ] = None,
+    limit: LimitOption = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="The same as --limit.")] = None,
+    topic: TopicOption = None,
+    times: Times = ANY_TIME,
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Add up what messages take in the commit log, or what the parts of a store take on disk.
+
+    A share is that of the bytes of all records in the log. Group stands for the messages that a group gave back, and
+    for its dead letters. Exit code 1: parts of the log hold no messages though they should.
+    """
+    from rmqtool.cli.framework.choice import no_match
+    from rmqtool.cli.render.output import PEOPLE, write_all, writer
+    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.errors import BadValue
+
+    warn = Warnings()
+    if by is By.part:
+        if topic or times != ANY_TIME:
+            raise BadValue("--by part adds up files: it goes with none of --topic, --since and --until")
+        rows, code = _parts(store, broker_conf), 0
+    else:
+        rows, code = _messages(store, broker_conf, by, topic, times, warn)
+    fields = (*_FIELDS[by], *_numbers(by))
+    if sort is not None or by in (By.day, By.hour, By.size):
+        _sort(rows, sort or Order.name, fields)
+    shown = rows[: limit if top is None else top]
+    people = output in PEOPLE
+    write_all(writer(output, fields, _columns(by, shown) if people else ()), iter(shown))
+    if people and shown:
+        _sum_up(rows, len(shown), by)
+    return no_match(len(rows), max(code, warn.tell()), topic=topic, since=times.since, until=times.until)
+
+
+def _numbers(by: By) -> tuple[str, ...]:
+    return ("files", "bytes", "allocated") if by is By.part else ("messages", "bytes", "share")
+
+
+def _parts(store: str, broker_conf: str | None) -> list[dict[str, Any]]:
+    from rmqtool.services.usage.parts import measure_parts
+
+    return [part.to_dict() for part in measure_parts(open_store(store, broker_conf))]
+
+
+def _messages(
+    store: str, broker_conf: str | None, by: By, topic: list[str] | None, times: Times, warn: Any
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and the exit code."""
+    from rmqtool.cli.render.text import note
+    from rmqtool.cli.render.times import parse_time
+    from rmqtool.services.usage.usage import Choice, measure
+    from rmqtool.words import command_line, counted
+
+    log = need_messages(store, broker_conf, what="not counted")
+    choice = Choice(
+        topics=tuple(topic or ()),
+        since=parse_time(times.since) if times.since else None,
+        until=parse_time(times.until) if times.until else None,
+    )
+    usage = measure(log, by.value, choice, warn)
+    if usage.damaged:
+        ranges = counted(usage.damaged, "range")
+        note(
+            f"damage: {ranges} with {counted(usage.damaged_bytes, 'byte')} not counted: {command_line('check', store)}"
+        )
+    return usage.rows, 1 if usage.damaged else 0
+
+
+def _sort(rows: list[dict[str, Any]], order: Order, fields: tuple[str, ...]) -> None:
+    names = fields[: -len(_numbers(By.topic))]
+    if order is Order.name:
+        rows.sort(key=lambda row: [(row[name] is not None, row[name] or 0) for name in names if row[name] != ""])
+    else:
+        rows.sort(key=lambda row: -row.get(order.value, row["bytes"]))  # files are no messages
+
+
+def _columns(by: By, rows: list[dict[str, Any]]) -> "list[Column]":
+    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.output import Column
+    from rmqtool.cli.render.times import iso_utc
+
+    weight = "allocated" if by is By.part else "bytes"
+    most = max((row[weight] for row in rows), default=0)
+
+    def bar(row: dict[str, Any]) -> str:
+        return "█" * max(round(_BAR * row[weight] / most), row[weight] > 0) if most else ""
+
+    def begin(row: dict[str, Any]) -> str:
+        text = iso_utc(row["beginTimestamp"])
+        return text[: 10 if by is By.day else 16] if text.endswith("Z") else text
+
+    columns = []
+    for name in _FIELDS[by]:
+        if name == "beginTimestamp":
+            columns.append(Column(by.value, begin))
+        elif name == "atMost":
+            columns.append(Column("at most", lambda row: size_text(row["atMost"]), right=True))
+        elif name == "group":
+            columns.append(Column("group", lambda row: row["group"] or "(of no group)", wide=True))
+        else:
+            columns.append(Column(name, right=name == "queueId", wide=name != "queueId"))
+    if by is By.part:
+        columns += [Column("files", right=True), _size("bytes"), _size("allocated")]
+    else:
+        columns += [
+            Column("messages", right=True), _size("bytes"),
+            Column("share", lambda row: f"{row['share']:.1%}", right=True),
+        ]  # fmt: skip
+    return [*columns, Column("bar", bar)]
+
+
+def _size(name: str) -> "Column":
+    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.output import Column
+
+    return Column(name, lambda row: size_text(row[name]), right=True)
+
+
+def _sum_up(rows: list[dict[str, Any]], shown: int, by: By) -> None:
+    """Say on stderr what all rows come to, and how many are not shown."""
+    from rmqtool.cli.read.show_info import size_text
+    from rmqtool.cli.render.text import note
+    from rmqtool.words import counted
+
+    what = "file" if by is By.part else "message"
+    number = sum(row[f"{what}s"] for row in rows)
+    words = f"{counted(number, what)}, {size_text(sum(row['bytes'] for row in rows))}"
+    if shown < len(rows):
+        words += f" in all; {counted(len(rows) - shown, 'more row')}"
+    note(words)

@@ -1,0 +1,1 @@
+"""What takes the space of a store, and how long it will."""

@@ -1,0 +1,302 @@
+"""What the messages of a commit log take: by topic, queue, tag, group, host, time of storing or size.
+
+An inner batch of 5.x counts as its messages; its bytes, which nothing divides among them, count once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message.inner import is_inner_batch, messages_in
+from formats.message.properties import TAGS, parse_raw
+from formats.message.read import Record, read
+from formats.primitives import BORN_V6, INNER_BATCH, address_text
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.kernels.scan import Rows
+from rmqtool.kernels.tables.shapes import Column
+from rmqtool.progress import stage
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.usage.purpose import purpose_of
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.log.scan import Stretch, scan_log
+
+_HOUR = 3_600_000  # ms
+_BORN_ADDRESS = HEAD_V4_V4.offsets["born_address"]
+_QUEUE_BITS, _ANY_QUEUE = 32, 0xFFFFFFFF
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which messages count.
+
+    Attributes:
+        topics: names or patterns; all when empty.
+        since: first store timestamp, ms; None for any.
+        until: the one after the last.
+    """
+
+    topics: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class Usage:
+    """What was counted.
+
+    Attributes:
+        rows: the largest first; each has what it stands for (``topic``, ``queueId``, ...), ``messages``, ``bytes`` of
+            their records, and ``share``: its part of the bytes of all records of the log.
+        messages: of all rows, as ``bytes`` is.
+        log_bytes: of all records, those too that were not chosen.
+        damaged: ranges without a record where there should be one.
+        damaged_bytes: what they take.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    messages: int = 0
+    bytes: int = 0
+    log_bytes: int = 0
+    damaged: int = 0
+    damaged_bytes: int = 0
+
+
+def measure(log: CommitLog, by: str, choice: Choice, warn: Warn) -> Usage:
+    """Go through a log once and add up what its messages take.
+
+    Args:
+        by: one of `KINDS`.
+        warn: called with each config file that cannot be read.
+    """
+    usage, names = Usage(), _Names()
+    kind, sums = KINDS[by](names), _Sums()
+    chosen = _Chosen(choice, names)
+    with stage("reading the log", log.segments.bytes) as reading:
+        for item in scan_log(log, crc=False):
+            if isinstance(item, Damage):
+                usage.damaged += 1
+                usage.damaged_bytes += item.length
+                continue
+            rows = item.rows
+            topics = names.number(_texts(item.view, rows.topic_at, rows.topic_length))
+            usage.log_bytes += int(rows.total_size.sum())
+            mask = chosen.mask(rows, topics)
+            sums.add(kind.codes(item, topics)[mask], _messages(item)[mask], rows.total_size[mask])
+            reading.done = item.file.base + int(rows.at[-1]) - max(log.min_offset, 0)
+    retries = retry_names(log.layout, warn)
+    merged: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+    for code, (messages, size) in sums.by_code.items():
+        fields = tuple(kind.fields(code, retries).items())
+        total = merged.setdefault(fields, [0, 0])  # topics of one group come together
+        total[0] += messages
+        total[1] += size
+    for fields, (messages, size) in merged.items():
+        share = size / usage.log_bytes if usage.log_bytes else 0.0
+        usage.rows.append({**dict(fields), "messages": messages, "bytes": size, "share": round(share, 6)})
+        usage.messages += messages
+        usage.bytes += size
+    usage.rows.sort(key=lambda row: (-row["bytes"], *(str(value) for value in row.values())))
+    return usage
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+
+def _texts(view: memoryview, at: Column, length: Column) -> Iterable[bytes]:
+    return (bytes(view[start:stop]) for start, stop in zip(at.tolist(), (at + length).tolist(), strict=True))
+
+
+def _messages(stretch: Stretch) -> Column:
+    """Of each record, the messages that it holds."""
+    rows = stretch.rows
+    counts = np.ones(rows.records, np.int64)
+    for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
+        record = read(stretch.view, int(rows.at[row]), stretch.file.size, crc=False)
+        if isinstance(record, Record) and is_inner_batch(record.sys_flag):
+            counts[row] = sum(1 for _message in messages_in(record))
+    return counts
+
+
+class _Names:
+    """Numbers texts in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[bytes, int] = {}
+        self._raw: list[bytes] = []
+
+    def number(self, texts: Iterable[bytes]) -> Column:
+        """The number of each."""
+        numbers = self.numbers
+        return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+
+    def raw(self, number: int) -> bytes:
+        """What has a number."""
+        if len(self._raw) < len(self.numbers):
+            self._raw = [*self.numbers]
+        return self._raw[number]
+
+    def text(self, number: int) -> str:
+        """The same as text."""
+        return self.raw(number).decode("utf-8", "surrogateescape")
+
+
+class _Sums:
+    """Messages and bytes by code."""
+
+    def __init__(self) -> None:
+        self.by_code: dict[int, list[int]] = {}
+
+    def add(self, codes: Column, messages: Column, sizes: Column) -> None:
+        distinct, which = np.unique(codes, return_inverse=True)
+        # sums of a stretch are far below 2**53, up to which floats are exact
+        totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
+        for code, count, size in zip(distinct.tolist(), *totals, strict=True):
+            sums = self.by_code.setdefault(code, [0, 0])
+            sums[0] += count
+            sums[1] += size
+
+
+class _Chosen:
+    """Which records count."""
+
+    def __init__(self, choice: Choice, names: _Names) -> None:
+        self._choice, self._names = choice, names
+        self._topics = np.zeros(0, np.bool_)  # by number
+
+    def mask(self, rows: Rows, topics: Column) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        choice = self._choice
+        mask = np.ones(rows.records, np.bool_)
+        if choice.topics:
+            fresh = range(len(self._topics), len(self._names.numbers))
+            self._topics = np.append(self._topics, [self._has(self._names.text(number)) for number in fresh])
+            mask &= self._topics.astype(np.bool_)[topics]
+        if choice.since is not None:
+            mask &= rows.store_timestamp >= choice.since
+        if choice.until is not None:
+            mask &= rows.store_timestamp < choice.until
+        return mask
+
+    def _has(self, topic: str) -> bool:
+        return any(topic == glob or fnmatchcase(topic, glob) for glob in self._choice.topics)
+
+
+# -- what records are told apart by -----------------------------------------------------------------------------------
+
+
+class _Kind(ABC):
+    """Tells records apart: a code for each.
+
+    Args:
+        names: the topics by number.
+    """
+
+    def __init__(self, names: _Names) -> None:
+        self.topics = names
+        self.others = _Names()
+
+    @abstractmethod
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        """The code of each record, of whose topics the numbers are known."""
+
+    @abstractmethod
+    def fields(self, code: int, names: RetryNames) -> Row:
+        """What a code stands for."""
+
+    def both(self, topics: Column, others: Column) -> Column:
+        """A code for two numbers, of which the second has 32 bits."""
+        return topics << _QUEUE_BITS | others & _ANY_QUEUE
+
+
+class _Topic(_Kind):
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        return topics
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        topic = self.topics.text(code)
+        return {"topic": topic, "purpose": purpose_of(topic, names)}
+
+
+class _Queue(_Kind):
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        return self.both(topics, stretch.rows.queue_id)
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        queue_id = code & _ANY_QUEUE
+        queue_id -= (queue_id >> 31) << 32  # a damaged record may have a negative one
+        return {"topic": self.topics.text(code >> _QUEUE_BITS), "queueId": queue_id}
+
+
+class _Tag(_Kind):
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        rows = stretch.rows
+        tags = (
+            parse_raw(properties).get(TAGS.encode(), b"")
+            for properties in _texts(stretch.view, rows.properties_at, rows.properties_length)
+        )
+        return self.both(topics, self.others.number(tags))
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        tag = self.others.text(code & _ANY_QUEUE)
+        return {"topic": self.topics.text(code >> _QUEUE_BITS), "tag": tag or None}
+
+
+class _Group(_Topic):
+    def fields(self, code: int, names: RetryNames) -> Row:
+        topic = self.topics.text(code)
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return {"group": names.of(topic).group, "kind": "retry" if topic.startswith(RETRY_PREFIX) else "dlq"}
+        return {"group": None, "kind": None}
+
+
+class _Host(_Kind):
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        rows = stretch.rows
+        length = np.where(rows.sys_flag & BORN_V6, 16, 4)
+        return self.others.number(_texts(stretch.view, rows.at + _BORN_ADDRESS, length))
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        return {"host": address_text(self.others.raw(code))}
+
+
+class _Time(_Kind):
+    span = _HOUR
+
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        return stretch.rows.store_timestamp // self.span * self.span
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        return {"beginTimestamp": code}
+
+
+class _Day(_Time):
+    span = 24 * _HOUR
+
+
+class _Size(_Kind):
+    def codes(self, stretch: Stretch, topics: Column) -> Column:
+        _fraction, bits = np.frexp((stretch.rows.total_size - 1).astype(np.float64))
+        return np.left_shift(np.int64(1), bits.astype(np.int64))
+
+    def fields(self, code: int, names: RetryNames) -> Row:
+        return {"atMost": code}
+
+
+KINDS: dict[str, type[_Kind]] = {
+    "topic": _Topic,
+    "queue": _Queue,
+    "tag": _Tag,
+    "group": _Group,
+    "host": _Host,
+    "day": _Day,
+    "hour": _Time,
+    "size": _Size,
+}
+"""What records can be told apart by; day and hour in UTC, sizes by the next power of two."""
