@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.config.properties import parse_properties
+from formats.errors import BadText
 from formats.remoting import headers as h
 from formats.remoting.bodies import ConsumerConnection, KVTable
 from formats.remoting.codes import RequestCode as C
@@ -129,7 +130,7 @@ class LiveBrokers:
         nodes = [node for node in await questions.nodes() if broker in (None, node.name, node.address)]
 
         async def fetch(node: Node) -> Mapping[str, str]:
-            found = await questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+            found = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
             return found or {}
 
         return [
@@ -157,6 +158,18 @@ class LiveBrokers:
             if answer is not None:
                 found[group].append((node, answer))
         return [client for group, answers in found.items() for client in _clients_of(group, answers)]
+
+
+def _read_settings(body: bytes) -> Mapping[str, str]:
+    """Settings of a broker, which all have its name.
+
+    Raises:
+        BadText: these have none.
+    """
+    found = parse_properties(body)
+    if "brokerName" not in found:
+        raise BadText(0, "settings without brokerName")
+    return found
 
 
 async def _fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:

@@ -27,7 +27,7 @@ Warn = Callable[[str], None]
 TIMEOUT = 5.0
 """Seconds that a broker or name server may take to answer one question."""
 _IN_FLIGHT = 64  # questions at a time
-_STRIKES = 3  # broken answers until a broker is not asked any more
+_STRIKES = 3  # answers that are broken or do not come, until a broker is not asked any more
 
 
 @dataclass(frozen=True, order=True)
@@ -58,6 +58,7 @@ class Questions:
     def __init__(self, cluster: Cluster, target: Target, warn: Warn) -> None:
         self.cluster, self._target, self._warn = cluster, target, warn
         self._gone: dict[str, ClientError | RemotingError] = {}
+        self._heard: set[str] = set()  # addresses of brokers that have answered something
         self._strikes: Counter[str] = Counter()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._words: dict[tuple[str, str], str] = {}
@@ -152,6 +153,7 @@ class Questions:
             raise NotTold
         try:
             response = await self.cluster.call(node.address, self.cluster.request(code, header), TIMEOUT)
+            self._heard.add(node.address)
             if response.code in absent or (
                 response.remark is not None
                 and any(isinstance(words, str) and words in response.remark for words in absent)
@@ -166,7 +168,8 @@ class Questions:
                     raise BadAnswer(f"{node.address}: not an answer to the request: {err}") from None
         except (ClientError, RemotingError) as err:
             self._strikes[node.address] += isinstance(err, RemotingError)
-            if isinstance(err, NotReached | NoAnswer) or self._strikes[node.address] >= _STRIKES:
+            silent = isinstance(err, NoAnswer) and node.address not in self._heard
+            if silent or isinstance(err, NotReached) or self._strikes[node.address] >= _STRIKES:
                 self._gone.setdefault(node.address, err)
             self._fail(node, what, err)
             raise NotTold from err
