@@ -3,8 +3,8 @@
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -120,9 +120,13 @@ async def leaving() -> AsyncIterator[str]:
         yield made.address
 
 
-FAILURES = {
+def sends(answer: bytes) -> Callable[[], AbstractAsyncContextManager[str]]:
+    return lambda: raw_peer(answer)
+
+
+FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
     "gone": gone, "silent": silent, "refusing": refusing, "wrong": wrong, "leaving": leaving,
-    **{name: (lambda answer=answer: raw_peer(answer)) for name, answer in BYTES.items()},
+    **{name: sends(answer) for name, answer in BYTES.items()},
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,11 @@ def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
 def test_a_directory_costs_no_client(words: str) -> None:
     loaded = loaded_by(*words.format(ROOT / "examples" / "store").split())
     assert not {name for name in loaded if name.startswith(("asyncio", "rmqtool.client", "rmqtool.admin.live"))}
+
+
+def test_the_profiles_of_the_manual() -> None:
+    text = (ROOT / "rmqtool" / "manual" / "administration.md").read_text()
+    profiles = tomllib.loads(text.partition("```toml\n")[2].partition("```")[0])["target"]
+    prod = parse_target("@prod", profiles)
+    assert (prod.namesrv, prod.cluster) == (("ns1:9876", "ns2:9876"), "Prod")
+    assert parse_target("@lab", profiles).acl == "tools.yml"
