@@ -199,13 +199,13 @@ def geometry_candidates(buf: bytes | memoryview) -> list[tuple[int, int]]:
         return []
     header = read_header(buf)
     words, count = (len(buf) - HEADER_SIZE) // 4, header.next_number
-    found = set()
+    candidates = set()
     for at in _newest_entry_guesses(buf, header):
         slots, rest = divmod(at - HEADER_SIZE - ENTRY_SIZE * (count - 1), SLOT_SIZE)
         entries, partial = divmod(words - slots, ENTRY_SIZE // 4)
         if slots >= 1 and not rest and not partial and count <= entries and _explains(buf, header, slots):
-            found.add((slots, entries))
-    return sorted(found)
+            candidates.add((slots, entries))
+    return sorted(candidates)
 
 
 def infer_geometry(buf: bytes | memoryview) -> tuple[int, int] | None:

@@ -139,16 +139,16 @@ def _exit_code_of(err: OSError) -> int:
     if isinstance(err, BrokenPipeError) and not changes:
         _stop_writing()  # `| head` has seen enough
         return 0
-    words = os.strerror(err.errno or 0)
+    text = os.strerror(err.errno or 0)
     if err.filename == _STDOUT:
-        words = f"stdout: {words}"
+        text = f"stdout: {text}"
         if changes:
-            words += ": the command has done its work, but not all that it says of that could be written"
+            text += ": the command has done its work, but not all that it says of that could be written"
     from rmqtool.cli.startup.failing import say
     from rmqtool.errors import OutputLost
 
     _stop_writing()
-    return say(OutputLost(words), sys.argv[1:])
+    return say(OutputLost(text), sys.argv[1:])
 
 
 def _stop_writing() -> None:
@@ -178,6 +178,13 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(TEXT)
         return 0
+    if "-h" in argv or "--help" in argv:
+        from rmqtool.cli.startup.help_screens import recorded
+
+        text = recorded(argv)
+        if text is not None:
+            sys.stdout.write(text)
+            return 0
     from rmqtool.cli.defaults import read
     from rmqtool.cli.startup import quick
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore

@@ -59,18 +59,18 @@ def is_heard() -> bool:
 def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[Stage]:
     """A part of the work; see :class:`Stage`."""
     global _broken
-    made, listener = Stage(name, total, unit), _listener
+    new, listener = Stage(name, total, unit), _listener
     if listener is not None:
-        listener.began(made)
+        listener.began(new)
     _broken = None
     try:
-        yield made
+        yield new
     except KeyboardInterrupt:
-        _broken = _broken or made
+        _broken = _broken or new
         raise
     finally:
         if listener is not None:
-            listener.end(made)
+            listener.end(new)
 
 
 def broken_off() -> Stage | None:

@@ -3,16 +3,19 @@
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import some
+from tests.amounts import ALL, TURN, some
 
 os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
 # no JVM of a test lives long enough to earn what its second compiler costs: two fifths of the time of Spark's
@@ -41,12 +44,58 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A module in one process, where no group says otherwise: what its tests share is made once.
+
+    In the order of the folders: Spark and the brokers, whose groups take longest, begin early.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
+
+
 _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
 _QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is quick: neither Spark, nor a judge of interop, nor what is marked as slow."""
+def pytest_report_header() -> str:
+    """Which share of the tests it is."""
+    return "rmqtool: all tests" if ALL else f"rmqtool: turn {TURN} (RMQTOOL_TURN={TURN} runs the same share again)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is quick, and leave the cases out whose turn it is not, unless a test is named."""
+    _mark_quick(items)
+    if ALL or any("::" in argument for argument in config.args):
+        return
+    seen: Counter[str] = Counter()
+    here: list[pytest.Item] = []
+    later: list[pytest.Item] = []
+    for item in items:
+        marker = item.get_closest_marker("turns")
+        if marker is None:
+            here.append(item)
+            continue
+        runs, *first = marker.args
+        test = item.nodeid.partition("[")[0].partition("@")[0]
+        number = first[0] if first else crc32(test.encode()) + seen[test]
+        seen[test] += 1
+        (later if (number + TURN) % runs else here).append(item)
+    if later:
+        config.hook.pytest_deselected(items=later)
+        items[:] = here
+
+
+def _mark_quick(items: list[pytest.Item]) -> None:
+    """Neither Spark, nor a judge of interop, nor what is marked as slow."""
     here = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(here).parts

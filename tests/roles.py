@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 PLACE = Path(__file__).parent / "golden" / "roles"
 TIERED, DLEDGER, CONTROLLER = "tiered-5.3.3", "dledger-5.3.3", "controller-5.3.3"
+OLD_DLEDGER = "dledger-4.9.8"
 SLAVE, NEW_SLAVE, MULTI_PATH = "slave-4.9.8", "slave-5.5.0", "multi-path-5.3.3"
 _PATHS = ("tieredStoreFilePath", "storePathCommitLog")
 
@@ -50,6 +51,12 @@ def served(case: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def entries_of(case: str, node: str) -> list[dict[str, Any]]:
+    """Every entry of one member's DLedger log, as the DLedger library reads it."""
+    with gzip.open(PLACE / case / "log.ndjson.gz", "rt", encoding="utf-8") as lines:
+        return [entry for entry in map(json.loads, lines) if node in entry["in"]]
+
+
 def prints(folder: Path) -> dict[str, str]:
     """Path to a digest of every file below a folder; the lock, which is taken to find out, aside."""
     return {
@@ -57,3 +64,10 @@ def prints(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in ("lock", "timerwheel") and path.stat().st_size < 1 << 24
     }
+
+
+def unpack_controller(folder: Path) -> Path:
+    """Unpack the directory of the controller of two replicas; the path of it."""
+    with tarfile.open(PLACE / CONTROLLER / "controller.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return next(path.parent for path in folder.rglob("dledger-*"))

@@ -11,6 +11,7 @@ from rmqtool.admin.keys import credentials
 from rmqtool.cli.man.manual import Topic
 from rmqtool.remoting.signing import Credentials
 from tests import readme
+from tests.amounts import by_turns
 from tests.cli.test_help import ALL, check_example
 
 WITH_SPARK = {"sql", "spark", "remote"}
@@ -24,17 +25,24 @@ MARKDOWN = sorted(
 LINK = re.compile(r"\[[^]\[]*\]\(([^)\s]+)\)")
 
 
-def page_params() -> list[object]:
-    spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-    return [
-        pytest.param(page, marks=spark if page in WITH_SPARK else [])
-        for page in readme.PAGES
-        if page not in WITHOUT_EXAMPLES
-    ]
+WITH_EXAMPLES = [page for page in readme.PAGES if page not in WITHOUT_EXAMPLES]
 
 
-@pytest.mark.parametrize("page", page_params())
+@by_turns(3)
+@pytest.mark.parametrize("page", [page for page in WITH_EXAMPLES if page not in WITH_SPARK])
 def test_the_examples_print_what_the_page_says(page: str) -> None:
+    check_examples(page)
+
+
+@by_turns(4)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("page", sorted(WITH_SPARK))
+def test_the_examples_of_spark_print_what_the_page_says(page: str) -> None:
+    check_examples(page)
+
+
+def check_examples(page: str) -> None:
     """In the page's order: later examples build on what earlier ones did to their stores."""
     seen = 0
     with readme.room() as folder:

@@ -30,6 +30,14 @@ class QueueOffset(NamedTuple):
     offset: int  # next one to consume
 
 
+class OffsetTable(NamedTuple):
+    """All offsets of one group in one topic."""
+
+    topic: str
+    group: str
+    queues: Mapping[int, int]  # queue to the next offset to consume
+
+
 def split_key(key: str) -> tuple[str, str]:
     """Topic and group of a ``topic@group``; neither contains an ``@``. Without any, it is all topic."""
     topic, at, group = key.rpartition("@")
@@ -47,10 +55,14 @@ class ConsumerOffsets(ConfigFile):
     data_version: DataVersion = member(default=DataVersion, since=V5_3)
     offsets: Mapping[str, Mapping[Int, Long]] = member("offsetTable", dict)  # topic@group → queue
 
+    def tables(self) -> Iterator[OffsetTable]:
+        """The offsets of each group in each topic, in the order of the file, and not copied: there may be millions."""
+        for key, queues in self.offsets.items():
+            yield OffsetTable(*split_key(key), queues)
+
     def entries(self) -> Iterator[QueueOffset]:
         """Every offset in the order of the file."""
-        for key, queues in self.offsets.items():
-            topic, group = split_key(key)
+        for topic, group, queues in self.tables():
             for queue_id, offset in queues.items():
                 yield QueueOffset(topic, group, queue_id, offset)
 
@@ -64,10 +76,10 @@ class ConsumerOffsets(ConfigFile):
         return replace(self, offsets={**self.offsets, key: {**self.offsets.get(key, {}), queue_id: offset}})
 
     def write(self, version: Version) -> dict[Key, Value]:
-        made = super(ConsumerOffsets, self).write(version)  # slots=True makes a new class, which bare super() misses
-        if version < V5_3 or not _agree(made.get("groupTopicMap"), self.offsets):
-            made.pop("groupTopicMap", None)
-        return made
+        content = super(ConsumerOffsets, self).write(version)  # slots=True makes a new class, which bare super() misses
+        if version < V5_3 or not _agree(content.get("groupTopicMap"), self.offsets):
+            content.pop("groupTopicMap", None)
+        return content
 
 
 def _agree(groups: Value, offsets: Mapping[str, Mapping[int, int]]) -> bool:
@@ -86,10 +98,10 @@ class LmqConsumerOffsets(ConsumerOffsets):
 
     lmq_offsets: Mapping[str, Long] = member("lmqOffsetTable", dict)  # topic@group; an LMQ has one queue
 
-    def entries(self) -> Iterator[QueueOffset]:
-        """Every offset, those of LMQ groups after the others, as of queue 0."""
-        light = (QueueOffset(*split_key(key), 0, offset) for key, offset in self.lmq_offsets.items())
-        return chain(super(LmqConsumerOffsets, self).entries(), light)
+    def tables(self) -> Iterator[OffsetTable]:
+        """As for any group; those of LMQ groups come after the others, as of queue 0."""
+        light = (OffsetTable(*split_key(key), {0: offset}) for key, offset in self.lmq_offsets.items())
+        return chain(super(LmqConsumerOffsets, self).tables(), light)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """As for any group; an LMQ group has the same offset whatever the queue."""

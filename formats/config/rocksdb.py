@@ -63,17 +63,17 @@ def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -
                 raise BadText(0, f"key {_text(key)!r}: no {table.inner} in its value")
             parsed = parsed[table.inner]
         entries[_text(key)] = parsed
-    made: dict[Key, Value] = {table.member: entries}
+    content: dict[Key, Value] = {table.member: entries}
     for key, value in families.get(versions_in, ()):
         if key == VERSION_KEY:
-            made["dataVersion"] = _parse_value(key, value)
+            content["dataVersion"] = _parse_value(key, value)
     if name == "subscriptionGroup.json":
         forbidden: dict[Key, Value] = {
             _text(key): _parse_value(key, value) for key, value in families.get(FORBIDDEN, ())
         }
         if forbidden:
-            made["forbiddenTable"] = forbidden
-    return made
+            content["forbiddenTable"] = forbidden
+    return content
 
 
 def bounds_of(name: str) -> tuple[bytes, bytes]:
@@ -92,7 +92,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
     Raises:
         FormatError: a key or value is not as brokers write it; the reason has the key.
     """
-    made: dict[Key, Value] = {}
+    content: dict[Key, Value] = {}
     entries: dict[Key, Value] = {}
     for key, value in pairs:
         _prefix, _table, record = CONFIG_HEAD.unpack_from(key.ljust(CONFIG_HEAD.size, b"\0"), 0)
@@ -100,7 +100,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
         if record == _VERSION:
             if len(value) == CONFIG_VERSION.size:  # a broker passes over any other
                 state, timestamp, counter = CONFIG_VERSION.unpack_from(value, 0)
-                made["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": timestamp}
+                content["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": timestamp}
         elif record == _ENTRY and name == "consumerOffset.json":
             group, topic, queue_id = _progress_key(rest)
             if len(value) != CONFIG_OFFSET.size:
@@ -113,7 +113,7 @@ def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
             if behind or value[:1] != bytes([_JSON]):
                 raise BadText(0, f"key {key.hex()}: not a name and JSON")
             entries[entry] = _parse_value(entry.encode("utf-8", "replace"), value[1:])
-    return {TABLES[name].member: entries, **made}
+    return {TABLES[name].member: entries, **content}
 
 
 def _name(rest: bytes) -> tuple[str, bytes]:

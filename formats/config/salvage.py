@@ -29,12 +29,12 @@ def tables_of(model: type[ConfigFile]) -> dict[str, Table]:
 def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
     """What can be made out of a damaged file: an object that the model reads, perhaps an empty one."""
     torn = loads_torn(data)  # None where it is well-formed, but some of it does not fit
-    found = _fitting(model, loads_prefix(data)[0], []) if torn is None else _fitting(model, torn.value, torn.open)
+    salvaged = _fitting(model, loads_prefix(data)[0], []) if torn is None else _fitting(model, torn.value, torn.open)
     for name, key, entry in _carve(model, data):
-        table = found.setdefault(name, {})
+        table = salvaged.setdefault(name, {})
         assert isinstance(table, dict)
         table.setdefault(key, entry)
-    return found
+    return salvaged
 
 
 def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Value]) -> dict[Key, Value]:
@@ -49,14 +49,14 @@ def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Val
 
 def _merge(kind: Kind, *tables: Any) -> Any:
     """Tables by their keys, tables in them too; anything else is one piece."""
-    made: dict[Key, Value] = {}
+    merged: dict[Key, Value] = {}
     for table in tables:
         for key, item in table.items():
-            old = made.get(key)
+            old = merged.get(key)
             inner = kind.item if isinstance(kind, Table) else kind
             nested = isinstance(inner, Table) and isinstance(old, dict) and isinstance(item, dict)
-            made[key] = _merge(inner, old, item) if nested else item
-    return made
+            merged[key] = _merge(inner, old, item) if nested else item
+    return merged
 
 
 def _fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dict[Key, Value]:
@@ -123,7 +123,7 @@ def _plain(value: Value | Key) -> bool:
 
 def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]:
     """(table, key, entry) of what reads as an entry and says by itself what it is, wherever it stands."""
-    found: list[tuple[str, Key, Value]] = []
+    entries: list[tuple[str, Key, Value]] = []
     tables, at = tables_of(model), 0
     budget = 8 * len(data) + _WINDOW  # bytes to be looked at: no file of a broker is nested deeper
     while budget > 0 and (match := _ENTRY.search(data, at)) is not None:
@@ -137,10 +137,10 @@ def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]
             continue
         for name, table in tables.items():
             if isinstance(key, str) and _says_what_it_is(table, key, item):
-                found.append((name, key, item))
+                entries.append((name, key, item))
                 at += length
                 break
-    return found
+    return entries
 
 
 def _end_of(data: bytes, at: int) -> int:

@@ -91,8 +91,8 @@ class TieredMetadata(ConfigFile):
     def segments(self) -> Iterator[TieredSegment]:
         """Every segment, by type, path and base offset."""
         for table in (self.commit_logs, self.consume_queues, self.indexes):
-            for _path, found in sorted(table.items()):
-                for _base, segment in sorted(found.items()):
+            for _path, by_offset in sorted(table.items()):
+                for _base, segment in sorted(by_offset.items()):
                     yield segment
 
 

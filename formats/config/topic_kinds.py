@@ -13,11 +13,11 @@ def nature(
     topic: str, kind: str, message_type: str | None, queue_type: str | None, cleanup_policy: str | None
 ) -> list[str]:
     """What sets a topic apart from a plain one, in words: its kind, and what its attributes say."""
-    found = [kind]
-    found += ["light queue"] if topic.startswith(LMQ_PREFIX) else []
-    found += [message_type.lower()] if message_type not in (None, "NORMAL") else []
-    found += ["batch queue"] if queue_type == "BatchCQ" else []
-    return found + (["compaction"] if cleanup_policy == "COMPACTION" else [])
+    kinds = [kind]
+    kinds += ["light queue"] if topic.startswith(LMQ_PREFIX) else []
+    kinds += [message_type.lower()] if message_type not in (None, "NORMAL") else []
+    kinds += ["batch queue"] if queue_type == "BatchCQ" else []
+    return kinds + (["compaction"] if cleanup_policy == "COMPACTION" else [])
 
 
 def nature_of(topic: str, configs: Mapping[str, TopicConfig]) -> list[str]:

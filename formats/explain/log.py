@@ -26,21 +26,21 @@ def explain(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
     """Spans of a commit-log or compaction-log region that lies at physical offset ``base``."""
     at, limit, number = 0, len(buf), 0
     while at < limit:
-        found = read(buf, at, limit)
-        if isinstance(found, Record):
-            at = yield from _record(buf, at, at + found.total_size, base, f"record[{number}]")
+        item = read(buf, at, limit)
+        if isinstance(item, Record):
+            at = yield from _record(buf, at, at + item.total_size, base, f"record[{number}]")
             number += 1
-        elif found.ending is Ending.FILLER:
+        elif item.ending is Ending.FILLER:
             at = yield from walk(layouts.BLANK, buf, at, limit, "blank", _BLANK_NOTES)
             yield from rest(buf, at, limit, "after_blank", "not read by anything: may be stale")
             return
-        elif found.ending is Ending.UNWRITTEN:
+        elif item.ending is Ending.UNWRITTEN:
             # a record's size begins with zero bytes too
             end = min(zero_end(buf, at, limit), next_start(buf, at + 1, limit))
             yield Span(at, end, "unwritten", None, "zero bytes")
             at = end
         else:
-            at = yield from _damage(buf, at, limit, base, f"record[{number}]", found)
+            at = yield from _damage(buf, at, limit, base, f"record[{number}]", item)
             number += 1
 
 
@@ -48,11 +48,11 @@ def next_start(buf: bytes | memoryview, at: int, limit: int) -> int:
     """Where the next record of consistent lengths begins at or after ``at``, or the file's blank; else ``limit``."""
     for magic in _MAGICS.finditer(buf, at + 4, limit):
         start = magic.start() - 4
-        found = read(buf, start, limit, crc=False)
-        if isinstance(found, Record):
+        item = read(buf, start, limit, crc=False)
+        if isinstance(item, Record):
             return start
         room = int.from_bytes(buf[start : start + 4], "big")
-        if found.ending is Ending.FILLER and room == limit - start:
+        if item.ending is Ending.FILLER and room == limit - start:
             return start
     return limit
 
@@ -64,24 +64,24 @@ def explain_dledger(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
         if dledger.kind_at(buf, at, limit) in ("record", "record-blank"):
             yield from _shift(explain(memoryview(buf)[at:], base + at), at)
             return
-        found = dledger.read_entry(buf, at, limit)
+        entry = dledger.read_entry(buf, at, limit)
         unit = f"entry[{number}]"
-        if isinstance(found, dledger.DLedgerEntry):
+        if isinstance(entry, dledger.DLedgerEntry):
             notes: dict[str, Note] = {"position": _position_note(base + at)}
             body_at = yield from walk(dledger_layouts.ENTRY_HEAD, buf, at, limit, unit, notes)
-            end = at + found.size
+            end = at + entry.size
             if isinstance(read(buf, body_at, end), Record):
                 body_at = yield from _record(buf, body_at, end, base, f"{unit}.record")
             if body_at < end:
                 yield Span(body_at, end, f"{unit}.body", None, "no record")
             at, number = end, number + 1
-        elif found.ending is Ending.FILLER:
+        elif entry.ending is Ending.FILLER:
             at = yield from walk(dledger_layouts.BLANK, buf, at, limit, "blank")
             yield from rest(buf, at, limit, "after_blank", "not read by anything")
             return
         else:
-            name = "cut" if found.ending is Ending.CUT else "damaged"
-            yield from rest(buf, at, limit, name, found.reason)
+            name = "cut" if entry.ending is Ending.CUT else "damaged"
+            yield from rest(buf, at, limit, name, entry.reason)
             return
 
 

@@ -85,7 +85,7 @@ def rows(layout: Struct, since: str) -> list[Field]:
     Raises:
         TypeError: a field has no fixed type, or a length that is not the field before it.
     """
-    at, lengths, found, previous = 0, "", list[Field](), ""
+    at, lengths, fields, previous = 0, "", list[Field](), ""
     for named in layout.subcons:
         leaf = leaf_of(named)
         if isinstance(leaf, Computed):
@@ -104,11 +104,11 @@ def rows(layout: Struct, since: str) -> list[Field]:
                 raise TypeError(f"{named!r} does not have the length that {previous} says")
             size, kind = previous[0].upper(), "bytes"
             lengths += f"+{size}"
-            found[-1] = found[-1]._replace(meaning=f"{size}: {found[-1].meaning}")
+            fields[-1] = fields[-1]._replace(meaning=f"{size}: {fields[-1].meaning}")
         version = named.docs.since if isinstance(named.docs, Doc) else since
-        found.append(Field(offset, size, kind, f"`{named.name}`", version, str(named.docs)))
+        fields.append(Field(offset, size, kind, f"`{named.name}`", version, str(named.docs)))
         previous = named.name
-    return found
+    return fields
 
 
 def table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -121,10 +121,10 @@ def table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def _unit(name: str, since: str) -> Iterator[str]:
-    found = rows(_UNITS[name], since)
+    fields = rows(_UNITS[name], since)
     if name == "record 2":  # the same as version 1 up to the body
-        found = [row for row in found if "+" in row.offset]
-    yield from table(("offset", "size", "type", "field", "since", "meaning"), found)
+        fields = [row for row in fields if "+" in row.offset]
+    yield from table(("offset", "size", "type", "field", "since", "meaning"), fields)
     if name == "record 1":
         yield from _hosts()
         yield from _flags()
@@ -182,9 +182,9 @@ def _config() -> Iterator[str]:
         members = members_of(model).values()
         yield f"### {title}"
         yield ""
-        cells = [(f"`{one.name}`", str(max(first, one.since)), kind_text(one.kind)) for one in members]
+        cells = [(f"`{member.name}`", str(max(first, member.since)), kind_text(member.kind)) for member in members]
         yield from table(("member", "since", "type"), cells)
-        todo += [(bean.__name__, bean, max(first, one.since)) for one in members for bean in _beans(one.kind)]
+        todo += [(bean.__name__, bean, max(first, member.since)) for member in members for bean in _beans(member.kind)]
 
 
 def page() -> str:

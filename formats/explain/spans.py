@@ -86,8 +86,8 @@ def walk(
 
 def zero_end(buf: bytes | memoryview, at: int, limit: int) -> int:
     """The first byte at or after ``at`` that is not zero, or ``limit``."""
-    found = _NOT_ZERO.search(buf, at, limit)
-    return found.start() if found else limit
+    match = _NOT_ZERO.search(buf, at, limit)
+    return match.start() if match else limit
 
 
 def rest(buf: bytes | memoryview, at: int, limit: int, name: str, note: str) -> Iterator[Span]:

@@ -32,12 +32,12 @@ def epoch_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
     data = bytes(buf)
     try:
         epoch.parse(data)
-        said = ""
+        reason = ""
     except FormatError as err:
-        said = err.reason
+        reason = err.reason
     at = 0
     for number, line in enumerate(data.splitlines(keepends=True)):
         name = ("count", "crc")[number] if number < 2 else f"epoch[{number - 2}]"
-        note = said if not number else "epoch and its first physical offset" if number > 1 else ""
+        note = reason if not number else "epoch and its first physical offset" if number > 1 else ""
         yield Span(at, at + len(line), f"epochs.{name}", line, note)
         at += len(line)

@@ -397,19 +397,19 @@ def write_object(item: Declared, dialect: Dialect, version: Version) -> dict[Key
     Its members are in alphabetical order, as fastjson has properties.
     """
     bean = item if dialect.keeps and isinstance(item, Bean) else None
-    made: dict[Key, Value] = {}
+    members: dict[Key, Value] = {}
     for member in members_of(type(item)).values() if bean and bean.ORDERED else _in_order(type(item)):
         value = getattr(item, member.attribute)
         if value is not None and member.since <= version:
-            made[member.name] = member.kind.write(value, dialect, version)
+            members[member.name] = member.kind.write(value, dialect, version)
     if bean and (bean.extra or bean.DERIVED):
         known = members_of(type(item))
         more = {name: getattr(item, name) for name in bean.DERIVED}
         more |= {key: value for key, value in bean.extra.items() if key not in known and key not in more}
         if bean.ORDERED:
-            return made | dict(sorted(more.items(), key=lambda entry: str(entry[0])))
-        return dict(sorted((made | more).items(), key=lambda entry: str(entry[0])))
-    return made
+            return members | dict(sorted(more.items(), key=lambda entry: str(entry[0])))
+        return dict(sorted((members | more).items(), key=lambda entry: str(entry[0])))
+    return members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,9 +190,9 @@ class _Reader:
         return BadText(self.byte(at), reason)
 
     def skip(self, blanks: re.Pattern[str], at: int) -> int:
-        found = blanks.match(self.text, at)
-        assert found  # it matches nothing as well
-        return found.end()
+        match = blanks.match(self.text, at)
+        assert match  # it matches nothing as well
+        return match.end()
 
     def read(self, at: int = 0) -> tuple[Value, int]:
         """The value at a character and the character behind it. A loop with a stack, so depth is ours to bound."""
@@ -263,8 +263,8 @@ class _Reader:
         comma and is left to the caller.
         """
         text, match = self.text, _ENTRY.match
-        while (found := match(text, at)) is not None:
-            key, number, pairs = found.groups()
+        while (token := match(text, at)) is not None:
+            key, number, pairs = token.groups()
             if number is not None:
                 self._put(inside, key, int(number))
             else:
@@ -274,7 +274,7 @@ class _Reader:
                 if 2 * len(table) < len(numbers):
                     break  # a key twice
                 self._put(inside, key, table)
-            at = found.end()
+            at = token.end()
         return at
 
     def _key(self, at: int) -> tuple[Key, int]:
@@ -326,12 +326,12 @@ class _Reader:
             raise self.error(found.start(), f"a number of {length} characters")
 
     def _string(self, at: int, quote: str) -> tuple[str, int]:
-        found = _STRING[quote].match(self.text, at)
-        if found is None:
+        match = _STRING[quote].match(self.text, at)
+        if match is None:
             raise self.error(at, "a string without its closing quote")
-        raw = found.group(1)
+        raw = match.group(1)
         if "\\" not in raw:
-            return raw, found.end()
+            return raw, match.end()
         escapes, (first, last) = self.dialect.escapes, self.dialect.unpaired
 
         def plain(escape: re.Match[str]) -> str:
@@ -345,7 +345,7 @@ class _Reader:
                 raise self.error(at + 1 + escape.start(), "an escape that the dialect does not have")
             return escapes[single]
 
-        return _ESCAPE.sub(plain, raw), found.end()
+        return _ESCAPE.sub(plain, raw), match.end()
 
     def _resolve(
         self, closed: _Container, inside: _Container, key: Key, outer: list[tuple[_Container, Key]], at: int

@@ -25,10 +25,10 @@ def batch_numbers(properties: bytes) -> tuple[int, int] | None:
     """
     if _BATCH_MARK not in properties:
         return None
-    found = parse_raw(properties)
-    if not all(name in found and is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS):
+    properties_map = parse_raw(properties)
+    if not all(name in properties_map and is_java_int(properties_map[name], bits) for name, bits in BATCH_NUMBERS):
         return None
-    base, count = (int(found[name]) for name, _bits in BATCH_NUMBERS)
+    base, count = (int(properties_map[name]) for name, _bits in BATCH_NUMBERS)
     return base, count
 
 

@@ -34,12 +34,12 @@ def parse_raw(data: bytes) -> dict[bytes, bytes]:
     Items shorter than three bytes, without a name or without a value are passed over; a value may hold ``0x01``; of
     equal names the last wins.
     """
-    found: dict[bytes, bytes] = {}
+    items: dict[bytes, bytes] = {}
     for item in data.split(b"\x02"):
         name, sep, value = item.partition(b"\x01")
         if name and sep and value:
-            found[name] = value
-    return found
+            items[name] = value
+    return items
 
 
 def parse(data: bytes) -> dict[str, str]:
@@ -51,12 +51,12 @@ def parse_text(text: str) -> dict[str, str]:
     """As :func:`parse` for what :func:`build` gives, before it is encoded."""
     if not text.isascii():
         return parse(text.encode("utf-8", "surrogatepass"))
-    found: dict[str, str] = {}
+    items: dict[str, str] = {}
     for item in text.split("\x02"):
         name, _sep, value = item.partition("\x01")
         if name and value:
-            found[name] = value
-    return found
+            items[name] = value
+    return items
 
 
 def build(properties: Mapping[str, str], *, trailing_separator: bool = False) -> bytes:

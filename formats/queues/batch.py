@@ -86,9 +86,9 @@ def valid_prefix(array: "Entries") -> int:
         part = array[start : start + _CHUNK]
         bad = (part["physical_offset"] < 0) | (part["size"] <= 0)
         bad |= (part["base_queue_offset"] < 0) | (part["batch_size"] <= 0)
-        found = np.flatnonzero(bad)
-        if len(found):
-            return start + int(found[0])
+        bad_units = np.flatnonzero(bad)
+        if len(bad_units):
+            return start + int(bad_units[0])
     return len(array)
 
 

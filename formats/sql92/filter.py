@@ -82,21 +82,21 @@ class _Token(NamedTuple):
 
 def _tokens(text: str, wide: bool) -> list[_Token]:
     words = _WORDS | _OF_5 if wide else _WORDS
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            return [*found, _Token("bad", text[at : at + 20], at)]
+            return [*tokens, _Token("bad", text[at : at + 20], at)]
         kind, part = str(match.lastgroup), match[0]
         if kind == "word":
             kind = part.upper() if part.upper() in words else "name"
         elif kind == "sign":
             kind = part
         if kind != "blank":
-            found.append(_Token(kind, part, at))
+            tokens.append(_Token(kind, part, at))
         at = match.end()
-    return [*found, _Token("end", "", at)]
+    return [*tokens, _Token("end", "", at)]
 
 
 class _Parser:
@@ -107,8 +107,8 @@ class _Parser:
 
     def whole(self) -> Evaluate:
         """What comes behind a whole expression is not looked at, as in Java."""
-        found = self._logical(self._or())
-        return found.evaluate
+        node = self._logical(self._or())
+        return node.evaluate
 
     def _next(self, ahead: int = 0) -> str:
         token = self._tokens[self._at + ahead]
@@ -126,8 +126,8 @@ class _Parser:
     def _need(self, kind: str) -> _Token:
         token = self._tokens[self._at]
         if self._next() != kind:
-            said = repr(token.text[:20]) if token.text else "the end"
-            raise BadFilter(f"character {token.at + 1}: {said} where {kind} should be")
+            actual = repr(token.text[:20]) if token.text else "the end"
+            raise BadFilter(f"character {token.at + 1}: {actual} where {kind} should be")
         self._at += 1
         return token
 
@@ -205,8 +205,8 @@ class _Parser:
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
                 left = self._among(left, wanted=False)
-            elif (found := self._searched(left)) is not None:
-                left = found
+            elif (search := self._searched(left)) is not None:
+                left = search
             elif sign == "NOT":
                 self._at += 1
                 raise self._refuse("NOT stands before BETWEEN or IN here")
@@ -252,8 +252,8 @@ class _Parser:
         self._need(")")
 
         def evaluate(properties: Properties) -> Value:
-            found = left.evaluate(properties)
-            return None if found is None else (found in values) == wanted
+            value = left.evaluate(properties)
+            return None if value is None else (value in values) == wanted
 
         return _boolean(evaluate)
 
@@ -274,21 +274,21 @@ class _Parser:
         if self._deep > MOST_NESTED:
             raise self._refuse(f"nested deeper than {MOST_NESTED}")
         if self._take("+"):
-            found = self._unary()
+            node = self._unary()
         elif self._take("-"):
-            found = _minus(self._unary())
+            node = _minus(self._unary())
         elif self._take("NOT"):
-            found = _negate(self._logical(self._unary()))
+            node = _negate(self._logical(self._unary()))
         else:
-            found = self._operand()
+            node = self._operand()
         self._deep -= 1
-        return found
+        return node
 
     def _operand(self) -> _Node:
         if self._take("("):
-            found = self._or()
+            node = self._or()
             self._need(")")
-            return found
+            return node
         kind = self._next()
         if kind == "text":
             return _constant(self._text())
@@ -322,8 +322,8 @@ def _boolean(evaluate: Evaluate) -> _Node:
 
 def _negate(node: _Node) -> _Node:
     def evaluate(properties: Properties) -> Value:
-        found = node.evaluate(properties)
-        return None if found is None else not found
+        value = node.evaluate(properties)
+        return None if value is None else not value
 
     return _boolean(evaluate)
 
@@ -334,10 +334,10 @@ def _join(parts: list[_Node], *, ends: bool) -> _Node:
     def evaluate(properties: Properties) -> Value:
         known = True
         for part in parts:
-            found = part.evaluate(properties)
-            if found is ends:
+            value = part.evaluate(properties)
+            if value is ends:
                 return ends
-            known = known and found is not None
+            known = known and value is not None
         return not ends if known else None
 
     return _boolean(evaluate)
@@ -355,18 +355,18 @@ def _equal(left: _Node, right: _Node) -> _Node:
 
 def _minus(node: _Node) -> _Node:
     def evaluate(properties: Properties) -> Value:
-        found = node.evaluate(properties)
-        if isinstance(found, (bool, str)) or found is None:
+        value = node.evaluate(properties)
+        if isinstance(value, (bool, str)) or value is None:
             return None
-        return Long(-found) if isinstance(found, Long) else -found
+        return Long(-value) if isinstance(value, Long) else -value
 
     return _Node(evaluate, "value")
 
 
 def _search(node: _Node, text: str, fits: Callable[[str, str], bool], *, wanted: bool) -> _Node:
     def evaluate(properties: Properties) -> Value:
-        found = node.evaluate(properties)
-        return isinstance(found, str) and bool(text) and fits(found, text) == wanted
+        value = node.evaluate(properties)
+        return isinstance(value, str) and bool(text) and fits(value, text) == wanted
 
     return _boolean(evaluate)
 

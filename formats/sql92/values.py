@@ -65,11 +65,11 @@ def double(text: str) -> float:
     Raises:
         NotComparable: it is no number.
     """
-    if (found := _HEX.fullmatch(text)) is not None:
+    if (match := _HEX.fullmatch(text)) is not None:
         try:
-            return float.fromhex(found[1])
+            return float.fromhex(match[1])
         except OverflowError:
-            return float("-inf" if found[1].startswith("-") else "inf")
+            return float("-inf" if match[1].startswith("-") else "inf")
     if len(text) > 1000 or not _DOUBLE.fullmatch(text):
         raise NotComparable
     return float(text.strip("".join(map(chr, range(33)))).rstrip("fFdD"))

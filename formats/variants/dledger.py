@@ -72,6 +72,29 @@ def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | U
     return entry
 
 
+def record_start(buf: bytes | memoryview, at: int, limit: int) -> int:
+    """Where the record of the entry at ``at`` begins; ``at`` itself where no entry begins.
+
+    Entries without a body, which a new leader may write, are passed over.
+    """
+    while limit - at >= HEAD_SIZE:
+        entry = DLedgerEntry._make(DLEDGER_ENTRY_HEAD.unpack_from(buf, at))
+        if entry.magic != MAGIC_ENTRY or entry.body_size < 0 or entry.size != HEAD_SIZE + entry.body_size:
+            break
+        at += HEAD_SIZE
+        if entry.body_size:
+            break
+    return at
+
+
+def blank_size(buf: bytes | memoryview, at: int, limit: int) -> int | None:
+    """Bytes to the end of the file that the blank at ``at`` says; None where none begins."""
+    if limit - at < BLANK.size:
+        return None
+    magic, size = DLEDGER_BLANK.unpack_from(buf, at)
+    return size if magic == MAGIC_END and size >= BLANK.size else None
+
+
 def build_blank(room: int) -> bytes:
     """The 8 bytes that end a data file where ``room`` bytes are left; zeros follow.
 
@@ -93,12 +116,12 @@ def parse_properties(data: bytes) -> dict[str, str]:
         text = data.decode()
     except UnicodeDecodeError as err:
         raise BadText(err.start, "property file is not UTF-8") from None
-    found = {}
+    properties = {}
     for line in text.replace("\r", "\n").split("\n"):
         name, equals, value = line.strip().partition("=")
         if equals and name[0:1] not in ("#", "!"):
-            found[name.strip()] = value.strip()
-    return found
+            properties[name.strip()] = value.strip()
+    return properties
 
 
 def parse_checkpoint(data: bytes) -> tuple[int, int]:

@@ -126,13 +126,13 @@ def parse_parts(starts: str, offsets: str) -> list[Part]:
         BadText: the two lists do not fit each other, or hold something else.
     """
     listed = {(origin, queue): text for origin, queue, text in _triples(offsets)}
-    found = []
+    parts = []
     for origin, queue, text in _triples(starts):
         if (origin, queue) not in listed:
             raise BadText(0, f"no message offsets of queue {queue[:20]}")
         numbers = tuple(_number(one, _LONG) for one in listed[origin, queue].split(","))
-        found.append(Part(origin, _number(queue, _INT), _number(text, _LONG), numbers))
-    return found
+        parts.append(Part(origin, _number(queue, _INT), _number(text, _LONG), numbers))
+    return parts
 
 
 def count_info(origin: str, queue_id: int, counts: Iterable[tuple[int, int]], least: int) -> str:
@@ -147,13 +147,13 @@ def count_info(origin: str, queue_id: int, counts: Iterable[tuple[int, int]], le
 
 
 def _triples(text: str) -> list[tuple[str, str, str]]:
-    found = []
+    triples = []
     for item in text.split(";") if text else ():
         parts = item.split(" ")
         if len(parts) != 3:
             raise BadText(0, f"{item[:40]!r} where three fields must be")
-        found.append((parts[0], parts[1], parts[2]))
-    return found
+        triples.append((parts[0], parts[1], parts[2]))
+    return triples
 
 
 def _number(text: str, bounds: range) -> int:

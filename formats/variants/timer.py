@@ -135,8 +135,8 @@ def slot_times(array: "Array", precision: int = 1000) -> "Array":
 
 def have_slots(array: "Array", precision: int = 1000) -> "Array":
     """Which units fire in a time that has a slot, and not before 1970: the bool array of shape (n,)."""
-    found: Array = slot_times(array, precision) >= 0
-    return found
+    valid: Array = slot_times(array, precision) >= 0
+    return valid
 
 
 def valid_prefix(array: "Array", precision: int = 1000) -> int:

@@ -1,4 +1,4 @@
-"""In whose name commands ask brokers with access control: the keys of a file, or of the environment."""
+"""Credentials for brokers with access control, from a file or the environment."""
 
 import os
 
@@ -9,35 +9,35 @@ from rmqtool.remoting.files import read_small
 from rmqtool.remoting.signing import Credentials
 
 ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
-_MOST = 1 << 16  # bytes of such a file
+_MOST = 1 << 16  # bytes of a file with credentials
 
 
-def credentials(file: str | None, names: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)) -> Credentials | None:
-    """Those of a file in the form of mqadmin's ``tools.yml``; without one those of the environment, if there are any.
+def credentials(file: str | None, variables: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)) -> Credentials | None:
+    """The credentials in a file like mqadmin's ``tools.yml``, or else in the environment, if any.
 
-    No error says anything of what the file or a variable holds.
+    Errors never quote the file or a variable.
 
     Args:
-        names: variables of the environment that hold the access key and the secret key.
+        variables: names of variables of the environment that hold the access key and the secret key.
 
     Raises:
         BadValue: a key is missing, or the file cannot be understood.
         UnreadableStore: the file cannot be read.
     """
     if file is None:
-        access, secret = (os.environ.get(name) for name in names)
+        access, secret = (os.environ.get(name) for name in variables)
         if not access and not secret:
             return None
         if not access or not secret:
-            raise BadValue(f"{names[0]} and {names[1]}: one is set without the other")
+            raise BadValue(f"{variables[0]} and {variables[1]}: one is set without the other")
         return Credentials(access, secret)
-    found = _read(file)
+    fields = _read(file)
     names = ("accessKey", "secretKey")
-    missing = [name for name in names if not isinstance(found.get(name), str) or not found[name]]
+    missing = [name for name in names if not isinstance(fields.get(name), str) or not fields[name]]
     if missing:
         raise BadValue(f"{file}: {' and '.join(missing)}: not given; a file like mqadmin's tools.yml is wanted")
-    token = found.get("securityToken")
-    access, secret = (str(found[name]) for name in names)
+    token = fields.get("securityToken")
+    access, secret = (str(fields[name]) for name in names)
     return Credentials(access, secret, None if token is None else str(token))
 
 
@@ -55,7 +55,7 @@ def _read(file: str) -> dict[str, object]:
 
 
 class _TextLoader(yaml.BaseLoader):
-    """Values are text as they stand: a key like 0123 or 1e5 is no number. Nobody needs aliases."""
+    """Reads every scalar as text, so a key like 0123 or 1e5 stays as it is. No aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

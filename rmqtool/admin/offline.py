@@ -1,13 +1,14 @@
 """The subjects of a store directory: what the engine's own classes answer. Topics are those of the engine."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
 
-from formats.config.files import QueueOffset
+from formats.config.files import OffsetTable
 from rmqtool.errors import UnreadableStore
 from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag
-from rmqtool.services.lookup.configs import Warn, group_offsets
-from rmqtool.services.lookup.offsets import FILES, OffsetRow, StoredOffset, consumer_offsets
+from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
+from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
 from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -35,14 +36,24 @@ class StoreGroups:
     ) -> None:
         self._layout, self._warn, self._wanted, self._client, self._bak = layout, warn, wanted, client, bak
 
+    @cached_property
+    def _consumers(self) -> ConsumerGroups:
+        return ConsumerGroups(CommitLog(self._layout), self._warn, self._tables(), pop=self._client is None)
+
+    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+        """Whether POP consumers hold messages, of all queues or those with an id."""
+        return any(
+            self._wanted(group, topic) and (not queue_ids or queue_id in queue_ids)
+            for topic, group, queue_id in self._consumers.holding()
+        )
+
     def infos(self) -> Iterator[GroupInfo]:
         """Every group that has a configuration or an offset, sorted."""
-        return ConsumerGroups(CommitLog(self._layout), self._warn).infos()
+        return self._consumers.infos()
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
-        chosen = (entry for entry in self._entries() if self._wanted(entry.group, entry.topic))
-        return ConsumerGroups(CommitLog(self._layout), self._warn, chosen, pop=self._client is None).lag()
+        return self._consumers.lag()
 
     def stored(self) -> Iterator[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue.
@@ -54,11 +65,10 @@ class StoreGroups:
             os.path.lexists(self._layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
         ):
             raise UnreadableStore(f"{self._layout.path('config', FILES[0])}: no such file")
-        for entry in sorted(self._entries(), key=lambda e: (e.group, e.topic, e.queue_id)):
-            if self._wanted(entry.group, entry.topic):
-                yield StoredOffset(
-                    group=entry.group, topic=entry.topic, queueId=entry.queue_id, consumerOffset=entry.offset
-                )
+        for entry in sort_offsets(self._tables()):
+            yield StoredOffset(
+                group=entry.group, topic=entry.topic, queueId=entry.queue_id, consumerOffset=entry.offset
+            )
 
     def positions(self) -> Iterator[OffsetRow]:
         """Offsets beside the queues that they point into, sorted by group, topic and queue.
@@ -68,5 +78,6 @@ class StoreGroups:
         """
         return consumer_offsets(self._layout, bak=self._bak)
 
-    def _entries(self) -> Iterable[QueueOffset]:
-        return self._client.entries if self._client is not None else group_offsets(self._layout, self._warn)
+    def _tables(self) -> Iterator[OffsetTable]:
+        tables = self._client.tables() if self._client is not None else group_offsets(self._layout, self._warn)
+        return (table for table in tables if self._wanted(table.group, table.topic))

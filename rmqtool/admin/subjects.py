@@ -3,7 +3,7 @@
 Both sides are given ``warn`` when they are made: it is called with each reason why an answer is not whole.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from formats.message.read import Record
@@ -41,6 +41,9 @@ class Groups(Protocol):
     @property
     def offset_row(self) -> type[OffsetRow]:
         """The class of the rows of :meth:`positions`."""
+
+    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+        """Whether it is known that POP consumers hold messages, of all queues or those with an id."""
 
     def infos(self) -> Iterable[GroupInfo]:
         """Every group that has a configuration or an offset, sorted."""

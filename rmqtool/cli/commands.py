@@ -1,11 +1,11 @@
 """The table of commands. The first screen, marks, paging, completion and the modules to load derive from it.
 
-A new command is an entry here and a function in the module that the entry names; ``rmqtool manual developing`` has the
+To add a command, add an entry here and a function in the module that it names; ``rmqtool manual developing`` has the
 steps. Every start of the program reads this module, so it imports nothing.
 """
 
 LINE = 80  # columns of the first screen
-_TITLES = 19  # of these, what stands before the summaries
+_TITLES = 19  # of these, up to the summaries
 
 
 class Command:
@@ -13,18 +13,18 @@ class Command:
 
     Args:
         name: a word; a group puts its own before it.
-        module: the one that registers it, below ``rmqtool.cli``.
-        summary: its line where commands are listed.
-        arguments: what each of its arguments is. Completion knows ``topic``, ``group``, ``queue``, ``code``,
-            ``config-file``, and of ``page`` and ``part...`` the words; for others it leaves files to the shell.
+        module: where its function is, below ``rmqtool.cli``.
+        summary: its line in lists of commands.
+        arguments: the kind of each argument. Completion offers names for ``topic``, ``group``, ``queue``, ``code``,
+            ``config-file``, ``page`` and ``part...``; for other kinds the shell completes file names.
 
     Attributes:
-        pages: it only shows something and ends by itself: a pager holds it, and its notes come below.
-        writes: it changes something, so that an answer that nobody has read is no success.
-        marked: it has a * on the first screen: it changes a store or makes one.
-        discards: ended by Ctrl-C or SIGTERM, it throws away what it has made.
-        resumes: ended so, the same command goes on with it.
-        live: it takes a live cluster in the place of a store directory.
+        pages: it only shows something and ends by itself, so a pager may show it, with the notes below.
+        writes: it changes something, so output that cannot be written is an error.
+        marked: it changes or creates a store: marked with * on the first screen.
+        discards: when interrupted it throws its work away.
+        resumes: when interrupted, the same command continues its work.
+        live: it takes a live cluster in place of a store directory.
     """
 
     __slots__ = ("arguments", "discards", "live", "marked", "module", "name", "pages", "resumes", "summary", "writes")
@@ -50,7 +50,7 @@ class Command:
 
 
 class Group:
-    """A word with commands behind it, which are shown in their order.
+    """A word that several commands begin with, listed in this order.
 
     Args:
         summary: its line on the first screen, without the names of the commands.
@@ -122,6 +122,7 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         _asks("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
         _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
+        _shows("retention", "read.usage", "Tell when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
     ),
     "Repair": (
@@ -171,8 +172,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _asks("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
             _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
             _asks("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
-            _writes("reset", "consumers.group", "Set the offsets of a group.", "store group topic"),
-            _writes("clone", "consumers.group", "Give a group the offsets of another.", "store group group topic"),
+            _writes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
+            _writes(
+                "clone", "consumers.set_offsets", "Give a group the offsets of another.", "store group group topic"
+            ),
             _shows(
                 "diff", "consumers.group", "Compare the offsets of two stores or snapshots.", "store other group topic"
             ),
@@ -234,13 +237,13 @@ COMMANDS: dict[str, Command] = {
 
 
 def find_command(argv: list[str]) -> Command | None:
-    """The command of a command line, which may be no good; None where there is none."""
+    """The command that a command line names, or None. The line need not be valid."""
     words = [word for word in argv if not word.startswith("-")]
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 
 def writes(argv: list[str]) -> bool:
-    """Whether a command line is that of a command that changes something, and not of a dry run."""
+    """Whether a command line changes something: a writing command without --dry-run."""
     command = find_command(argv)
     return command is not None and command.writes and not {"--dry-run", "-n"} & {*argv}
 
@@ -253,7 +256,7 @@ def options_of(name: str) -> list[str]:
 
 
 def words_of(what: str) -> list[str]:
-    """The values of an option or argument of a command (``init --engine``); none where they are not a few words."""
+    """The values of an option or argument (``init --engine``), if they are a fixed choice."""
     from rmqtool.cli.option_names import VALUES
 
     return _lines(VALUES).get(what, "").split()
@@ -265,7 +268,7 @@ def _lines(table: str) -> dict[str, str]:
 
 
 def list_commands() -> str:
-    """All sections as the first screen has them."""
+    """All sections, laid out for the first screen."""
     return "\n\n".join("\n".join([f"{title}:", *map(_line, entries)]) for title, entries in SECTIONS.items())
 
 

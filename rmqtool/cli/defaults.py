@@ -1,24 +1,25 @@
-"""Defaults of options that a user has set once: in the environment, or in a small file.
+"""The user's defaults for options, from the environment or a small file.
 
-An option on the command line counts before the environment (``RMQTOOL_OUTPUT``), and that before the file. Nothing that
-makes a command write, or stops it from asking, can be set here. The file also names live clusters, in tables
-``[target.NAME]``.
+The command line takes precedence over the environment (``RMQTOOL_OUTPUT``), and that over the file. Options that make a
+command write, or stop it from asking, cannot be set here. The file also names live clusters, in
+tables ``[target.NAME]``.
 """
 
 import os
 from collections.abc import Mapping
 
+from formats.versions import VERSIONS
 from rmqtool.errors import BadValue, UnreadableStore
 
 TYPE_CHECKING = False  # typing takes its time to load
 if TYPE_CHECKING:
     from typing import Any
 
-# option: values that it takes; none where they are not a few words
+# option: its values, if they are a fixed choice
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
-    "engine": ("auto", "4.9", "5.3", "5.5"),
+    "engine": ("auto", *map(str, VERSIONS)),
     "broker-conf": (),
     "tz": (),
     "progress": ("auto", "json", "none"),
@@ -26,19 +27,19 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Parameter name (``broker_conf``) to its default, for those that are set.
+    """Parameter name (``broker_conf``) to its default, if set.
 
     Raises:
-        BadValue: a value or a name makes no sense; the words say where it stands.
+        BadValue: an invalid name or value; the message says where.
         UnreadableStore: the file cannot be read.
     """
     path = _path(environment)
-    found = _from_file(path) if path else {}
+    values = _from_file(path) if path else {}
     for option in OPTIONS:
         name = "RMQTOOL_" + option.replace("-", "_").upper()
         if value := environment.get(name):
-            found[option] = _check(option, value, name)
-    return {option.replace("-", "_"): value for option, value in found.items()}
+            values[option] = _check(option, value, name)
+    return {option.replace("-", "_"): value for option, value in values.items()}
 
 
 def read_profiles(environment: Mapping[str, str] = os.environ) -> "dict[str, dict[str, Any]]":
@@ -58,7 +59,7 @@ def read_profiles(environment: Mapping[str, str] = os.environ) -> "dict[str, dic
 
 
 def _path(environment: Mapping[str, str]) -> str | None:
-    """The file, where there is one; it must be there where it is named."""
+    """The file, if any; one that is named explicitly must exist."""
     if (named := environment.get("RMQTOOL_CONFIG")) is not None:
         return named or None
     home = environment.get("HOME")
@@ -88,7 +89,7 @@ def _parse(path: str) -> "dict[str, Any]":
 
 
 def _from_file(path: str) -> dict[str, str]:
-    found = {}
+    values = {}
     for option, value in _parse(path).items():
         if option == "target":
             continue
@@ -96,10 +97,10 @@ def _from_file(path: str) -> dict[str, str]:
             raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
         if not isinstance(value, str):
             raise BadValue(f"{path}: {option} is not a string")
-        found[option] = _check(option, value, f"{path}: {option}")
-    if "broker-conf" in found:
-        found["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(found["broker-conf"]))
-    return found
+        values[option] = _check(option, value, f"{path}: {option}")
+    if "broker-conf" in values:
+        values["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(values["broker-conf"]))
+    return values
 
 
 def _check(option: str, value: str, where: str) -> str:

@@ -1,6 +1,6 @@
 """The first screen. It names every command of the table, and marks those that change a store.
 
-Emergencies come last: they are what a terminal still shows of a text that is longer than it.
+Emergencies come last, so that they are visible when the text is longer than the terminal.
 """
 
 from rmqtool.cli.commands import list_commands

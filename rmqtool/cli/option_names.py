@@ -87,6 +87,7 @@ report traffic: --broker-conf= --by= --columns= --help --limit= --output= --prog
   --tz= --until= --wide -h -o= -t=
 report unconsumed: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --since=
   --topic= --tz= --until= --wide -g= -h -o= -t=
+retention: --at= --broker-conf= --columns= --help --output= --table= --tz= --wide -h -o=
 retry list: --broker-conf= --columns= --group= --help --limit= --output= --since= --state= --topic= --tz= --until=
   --wide -g= -h -o= -t=
 run: --broker-conf= --columns= --help --once --output= --progress= --transactions= --tz= --until= --wide -h -o=
@@ -171,5 +172,6 @@ compaction-unqueued compaction-queue-missing compaction-missing compaction-behin
 compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused pop-database pop-record
 pop-record-key pop-ahead store-database store-database-entry timeline-no-message half-no-message
 store-index-no-message tiered-ignored tiered-deleted tiered-stopped tiered-missing tiered-short tiered-gap
-tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
+tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken dledger-entry dledger-torn
+dledger-gap dledger-term dledger-crc dledger-index dledger-lost dledger-uncommitted
 """

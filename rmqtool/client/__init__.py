@@ -1,6 +1,6 @@
 """A client of RocketMQ brokers of 4.9 and 5.3, over the remoting protocol.
 
-It is asynchronous; :mod:`rmqtool.client.sync` has the same for programs without asyncio.
+It is asynchronous; :mod:`rmqtool.client.sync` has the same interface for programs without asyncio.
 
 async with Producer("127.0.0.1:9876") as producer:
     result = await producer.send(Message("Orders", b"hello", keys=["order-1"]))
@@ -58,7 +58,7 @@ _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A part is loaded when it is first asked for."""
+    """Import a name when it is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

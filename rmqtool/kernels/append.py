@@ -57,9 +57,9 @@ class _Compiled:
         return row, written.value
 
     def read_batch(self, body: Memory, more_length: int, table: Cells) -> BatchSize:
-        found = _Found()
-        rows = _read_batch(body.address, body.length, more_length, table.address, table.columns, found)
-        return BatchSize(rows, *found)
+        batch = _Found()
+        rows = _read_batch(body.address, body.length, more_length, table.address, table.columns, batch)
+        return BatchSize(rows, *batch)
 
 
 def choose_code(code: Code | None) -> Append:

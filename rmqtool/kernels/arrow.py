@@ -164,7 +164,7 @@ class ItemParser:
         """All of them, after :meth:`odd` found none."""
         items = self._items[:, : self._bounds[-1]]
         names, values = (Texts(items[at], items[at + 1]) for at in (_NAME_AT, _VALUE_AT))
-        tags, keys, unique = (self._value(found) for found in self._named)
+        tags, keys, unique = (self._value(column) for column in self._named)
         return Items(Lists(self._bounds, names), Lists(self._bounds, values), tags, keys, unique)
 
     def _value(self, item: Column) -> Texts:

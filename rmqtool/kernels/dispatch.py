@@ -98,7 +98,7 @@ class _Compiled:
 
     def _collect(self, into: Collector, function: Function, *arguments: int) -> tuple[int, int]:
         why = ctypes.c_int64()
-        found = _CCollector(
+        collector = _CCollector(
             array_address(into.delays),
             len(into.delays),
             into.light,
@@ -116,14 +116,18 @@ class _Compiled:
             into.topic_count,
             into.number_count,
         )
-        position = function(*arguments, ctypes.byref(found), ctypes.byref(why))
-        into.records, into.key_count, into.topic_count = found.record_count, found.key_count, found.topic_count
-        into.number_count = found.number_count
+        position = function(*arguments, ctypes.byref(collector), ctypes.byref(why))
+        into.records, into.key_count, into.topic_count = (
+            collector.record_count,
+            collector.key_count,
+            collector.topic_count,
+        )
+        into.number_count = collector.number_count
         return position, why.value
 
     def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
         total = ctypes.c_int64()
-        found = _group(
+        grouped = _group(
             array_address(into.table),
             into.table.shape[1],
             into.records,
@@ -135,7 +139,7 @@ class _Compiled:
             array_address(entries),
             ctypes.byref(total),
         )
-        return found, total.value
+        return grouped, total.value
 
 
 def choose_code(code: Code | None) -> Dispatch:
@@ -274,10 +278,10 @@ class DispatchColumns:
         """The records that get a consume-queue entry, apart by queue; None for very many queues."""
         room = self.room
         groups = np.empty((min(self.records, _MOST_QUEUES), 2), np.int64)
-        found, total = self._code.group(self._into, self._queues, groups, room.rows, room.entries)
-        if found < 0:
+        count, total = self._code.group(self._into, self._queues, groups, room.rows, room.entries)
+        if count < 0:
             return None
-        stops, steady = groups[:found, 0].copy(), groups[:found, 1].astype(np.bool_)
+        stops, steady = groups[:count, 0].copy(), groups[:count, 1].astype(np.bool_)
         return Grouped(stops, steady, room.rows[:total], room.entries[:total])
 
     def clear(self) -> None:

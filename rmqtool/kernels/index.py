@@ -43,7 +43,7 @@ class _Compiled:
         self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
     ) -> tuple[int, int, Header]:
         row, hashes, offsets, timestamps = map(array_address, keys)
-        given = _CKeys(row, hashes, len(keys.row), offsets, timestamps)
+        arguments = _CKeys(row, hashes, len(keys.row), offsets, timestamps)
         state = (ctypes.c_int64 * len(header))(*header)
         added = ctypes.c_int64()
         following = _put_keys(
@@ -52,7 +52,7 @@ class _Compiled:
             entries.address,
             entries.length // INDEX_ENTRY.size,
             state,
-            ctypes.byref(given),
+            ctypes.byref(arguments),
             first,
             ctypes.byref(added),
         )

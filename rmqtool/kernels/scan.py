@@ -155,8 +155,8 @@ class Walker:
         if at < 0 or stop > self.memory.length:
             raise ValueError(f"bytes {at} to {stop} of a buffer of {self.memory.length}")
         last = self.memory.length - _HEAD_SIZE
-        found = self._code.seek(self.memory, at, min(stop, last), physical_offset)
-        return found if found < last else stop
+        position = self._code.seek(self.memory, at, min(stop, last), physical_offset)
+        return position if position < last else stop
 
     def bound(self, at: int, limit: int, stop: int | None = None) -> int:
         """Where the last record that is wanted begins at the latest.

@@ -23,10 +23,10 @@ async def connect(
 
     Args:
         handler: answers requests of the server; without one they are refused.
-        timeout: seconds until the connection must stand.
+        timeout: seconds for opening the connection.
 
     Raises:
-        NotReached: nobody listens there, TLS fails, or it takes too long.
+        NotReached: connection refused, TLS failed, or timeout.
     """
     connection = Connection(handler, limits, strict=True)
     try:
@@ -36,14 +36,14 @@ async def connect(
             )
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
-    except (OSError, UnicodeError) as err:  # a name that no host can have is no Unicode that IDNA takes
+    except (OSError, UnicodeError) as err:  # IDNA raises UnicodeError for invalid host names
         raise NotReached(f"{host}:{port}: {_words(err)}") from None
     return connection
 
 
 def _words(err: OSError | UnicodeError) -> str:
     if isinstance(err, OSError) and (err.errno or 0) > 0:
-        return os.strerror(err.errno or 0)  # asyncio's own words say the address a second time
+        return os.strerror(err.errno or 0)  # asyncio's message repeats the address
     return getattr(err, "strerror", None) or str(err)
 
 

@@ -20,23 +20,23 @@ Handler: TypeAlias = "Callable[[Connection, Command], Answer]"
 """Answers a request: at once, or later where it gives an awaitable. None is no answer; one may still be sent later."""
 
 _OPAQUE = 0x7FFFFFFF
-_UNSENT = 1 << 20  # bytes that wait for a peer before no more of its requests are read
-_ONE_WRITE = 1 << 12  # bytes of answers that are sent together; of more, the peer begins with the first meanwhile
-_GIVEN_UP = 4096  # requests without an answer that are remembered
-_UNTIL_SENT = 0.01  # s between two looks whether all has gone
-TLS_GOODBYE = 1.0  # s that a peer has to say that it ends TLS too, which Java's does not
+_UNSENT = 1 << 20  # bytes waiting for a peer above which its requests are not read
+_ONE_WRITE = 1 << 12  # most bytes of answers sent together
+_GIVEN_UP = 4096  # unanswered requests that are remembered
+_UNTIL_SENT = 0.01  # s between checks whether everything was sent
+TLS_GOODBYE = 1.0  # s for a peer's TLS close, which Java does not send
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a peer may cost.
+    """Limits on what a peer may use.
 
     Attributes:
         idle: seconds without a byte in either direction until the connection is closed.
         stalled: seconds that a peer may take to read what waits for it, or to send the next byte of a frame.
         requests: requests of one connection that are worked on at a time; above that no more are read.
-        turn: seconds after which it is the turn of others, where one connection has sent many requests.
-        frame: bytes that the length of a frame may name.
+        turn: seconds of work for one connection before others get their turn.
+        frame: most bytes of a frame.
     """
 
     idle: float = 120.0
@@ -52,12 +52,12 @@ class Connection(asyncio.Protocol):
     Attributes:
         peer: the other side, HOST:PORT.
         local: this side, HOST:PORT.
-        closed: nothing can be sent any more.
+        closed: nothing more can be sent.
 
     Args:
         handler: answers requests; without one they are refused.
         ended: called once, when the connection has ended.
-        strict: a response that nobody waits for ends the connection: others may have been given to the wrong ones.
+        strict: an unexpected response closes the connection, as others may have been mismatched.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Connection(asyncio.Protocol):
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def send(self, command: Command) -> None:
-        """Send a command as it is: a response, or a request that nobody waits for. A closed connection drops it.
+        """Send a command without waiting for an answer; dropped if the connection is closed.
 
         Raises:
             BadLength: no frame holds it.
         """
         data = frame.build(command)
-        # what is sent in one turn of the event loop goes together
+        # commands of one turn of the event loop are sent together
         if not (self._outgoing or self._reading):
             self._loop.call_soon(self._write_answers)
         self._outgoing.append(data)
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._write_answers()
 
     def send_now(self, commands: Iterable[Command]) -> None:
-        """As :meth:`send` for several, without waiting for what else this turn of the event loop may bring.
+        """As :meth:`send` for several commands, at once.
 
         Raises:
             BadLength: no frame holds one of them.
@@ -129,8 +129,8 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for its response.
 
         Raises:
-            NoAnswer: none came within ``timeout`` seconds. The connection stays; a late response is dropped.
-            ConnectionLost: the connection is closed, or was before the response came.
+            NoAnswer: none within ``timeout`` seconds. The connection stays open; a late response is dropped.
+            ConnectionLost: the connection is or was closed before the response.
         """
         opaque = self._number()
         answer: asyncio.Future[Command] = self._loop.create_future()
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._tell(request)
 
     def tell(self, request: Command) -> None:
-        """As :meth:`oneway`, at once, however much waits for the peer; a closed connection drops it."""
+        """As :meth:`oneway`, without flow control; dropped if the connection is closed."""
         self._tell(request)
 
     def _tell(self, request: Command) -> None:
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         self.send(request.request(opaque, oneway=True))
 
     async def _ready(self) -> None:
-        """Until the peer has read enough of what was sent before."""
+        """Wait until the peer has read enough."""
         await self._writable.wait()
         if self.closed:
             raise ConnectionLost(f"{self.peer}: the connection is closed")
@@ -198,14 +198,14 @@ class Connection(asyncio.Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came: all commands that are complete are carried out."""
+        """Handle received bytes: dispatch all complete commands."""
         self._progress = self._last = self._loop.time()
         self._received += data
         self._flow()
 
     @property
     def _halted(self) -> bool:
-        """The peer has asked for so much, or reads so little, that no more of its requests are taken for now."""
+        """Whether reading is paused, as too many requests or answers are pending."""
         full = len(self._working) >= self.limits.requests or not self._writable.is_set()
         return full or self._next_turn is not None
 
@@ -215,10 +215,10 @@ class Connection(asyncio.Protocol):
         try:
             with memoryview(self._received) as view:
                 while not (self.closed or self._halted):
-                    if (found := frame.parse(view[at:], self.limits.frame)) is None:
+                    if (parsed := frame.parse(view[at:], self.limits.frame)) is None:
                         break
-                    at += found[1]
-                    self._take(found[0])
+                    at += parsed[1]
+                    self._take(parsed[0])
                     if self._loop.time() >= ending:
                         self._next_turn = self._loop.call_soon(self._take_turn)
             del self._received[:at]
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, request: Command) -> None:
         try:
             answer = _refuse(request) if self._handler is None else self._handler(self, request)
-        except Exception as err:  # one bad request must not end the connection, nor the server
+        except Exception as err:  # a bad request must not end the connection or the server
             answer = self._error_response(request, err)
         if isinstance(answer, Command):
             self._respond(request, answer)
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, (FormatError, RmqError)):
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         log.error("%s: request %s failed: %s: %s", self.peer, request.code, type(error).__name__, error)
-        # a peer gets no path of this machine
+        # paths must not be sent to a peer
         reason = error.strerror if isinstance(error, OSError) else error
         return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {reason}")
 
@@ -300,18 +300,18 @@ class Connection(asyncio.Protocol):
     # -- flow ---------------------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Too much waits for the peer: nothing more of it is read until it has read some of that."""
+        """Stop reading until the peer has read some answers."""
         self._writable.clear()
         self._progress, self._unread = self._loop.time(), 0
         self._flow()
 
     def resume_writing(self) -> None:
-        """The peer has read."""
+        """Continue reading."""
         self._writable.set()
         self._flow()
 
     def _flow(self) -> None:
-        """Carry out what has been received, as far as the peer may have it now, and read on where all of it is done."""
+        """Dispatch received commands as far as limits allow, and resume reading once done."""
         if self._reading:
             return  # it looks by itself after each command
         if self._received:
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _watch(self) -> None:
-        """Look now and then whether the peer is still there."""
+        """Check for idle and stalled peers."""
         if (reason := self._overdue()) is not None:
             self.abort(reason)
         else:
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all that wait, and cancel what is still worked on."""
+        """Fail pending requests, and cancel running handlers."""
         if exc is not None and not self.closed:
             self._reason = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
         elif self._received and not self.closed:
@@ -370,14 +370,14 @@ class Connection(asyncio.Protocol):
             self._ended(self)
 
     def abort(self, reason: str = "the connection is closed") -> None:
-        """Close at once; what waits to be sent is dropped."""
+        """Close at once, dropping unsent data."""
         if not self.closed:
             self.closed, self._reason = True, reason
             if self._transport is not None:
                 self._transport.abort()
 
     async def close(self) -> None:
-        """Close when all that was sent has gone, or the peer takes too long to read it."""
+        """Close once everything is sent, or the peer stalls."""
         if self._transport is None or self.lost.is_set():
             return
         self._write_answers()
@@ -399,13 +399,13 @@ def _late(answer: "asyncio.Future[Command]") -> None:
 
 
 def _refuse(request: Command) -> Command:
-    words = f" request type {request.code} not supported"
-    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)
+    remark = f" request type {request.code} not supported"
+    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> str:
-    found = transport.get_extra_info(name)
-    if not isinstance(found, tuple) or len(found) < 2:
+    address = transport.get_extra_info(name)
+    if not isinstance(address, tuple) or len(address) < 2:
         return "unknown"
-    host = f"[{found[0]}]" if ":" in found[0] else found[0]
-    return f"{host}:{found[1]}"
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{address[1]}"

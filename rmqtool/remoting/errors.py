@@ -1,4 +1,4 @@
-"""What can go wrong between two peers."""
+"""Errors between two peers."""
 
 from rmqtool.errors import RmqError
 

@@ -1,4 +1,4 @@
-"""Small files that a user names: settings and keys."""
+"""Small files named by a user: settings and keys."""
 
 import os
 
@@ -6,15 +6,15 @@ from rmqtool.errors import BadValue, UnreadableStore
 
 
 def read_small(path: str, most: int, what: str) -> bytes:
-    """All of a file.
+    """Read a whole file.
 
     Args:
-        most: bytes that such a file has at most.
-        what: it should be.
+        most: most bytes of such a file.
+        what: what it should be.
 
     Raises:
         UnreadableStore: it cannot be read.
-        BadValue: it is longer.
+        BadValue: it is too long.
     """
     try:
         with open(path, "rb") as file:

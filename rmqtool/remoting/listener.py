@@ -72,8 +72,8 @@ class Listener:
             Refused: the address is in use, or not one of this machine.
         """
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, kind, protocol, _, address = found[0]
+            addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = addresses[0]
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(address)

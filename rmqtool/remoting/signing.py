@@ -58,11 +58,11 @@ def sign(request: Command, credentials: Credentials) -> Command:
 def is_signed_by(request: Command, secret_key: str) -> bool:
     """Whether the request's signature was made with that key, by a client that counts `UNIQUE_KEY_QUERY` or not."""
     fields = request.fields or {}
-    given = _bytes(fields.get(SIGNATURE, ""))
+    signature = _bytes(fields.get(SIGNATURE, ""))
     expected = [signature_of(fields, request.body, secret_key, without=UNIQUE_KEY_QUERY)]
     if UNIQUE_KEY_QUERY in fields:
         expected.append(signature_of(fields, request.body, secret_key))
-    return any(hmac.compare_digest(given, _bytes(each)) for each in expected)
+    return any(hmac.compare_digest(signature, _bytes(each)) for each in expected)
 
 
 def _bytes(text: str) -> bytes:

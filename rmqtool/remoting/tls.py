@@ -119,8 +119,8 @@ def _certificate(path: str, values: Mapping[str, str], side: str, context: ssl.S
     try:
         context.load_cert_chain(certificate, key, lambda: values.get(f"tls.{side}.keyPassword", ""))
     except ssl.SSLError as err:
-        words = err.reason or "not PEM, or the wrong password"
-        raise BadValue(f"{path}: {certificate} and {key}: no certificate with its key: {words}") from None
+        reason = err.reason or "not PEM, or the wrong password"
+        raise BadValue(f"{path}: {certificate} and {key}: no certificate with its key: {reason}") from None
     except OSError as err:
         raise UnreadableStore(f"{path}: {certificate} or {key}: {err.strerror}") from None
     return True

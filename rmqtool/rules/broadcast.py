@@ -63,8 +63,8 @@ def _as_lists(data: bytes) -> bytes:
     out = bytearray(data)
     depth, table_at, after_key = 0, -1, False
     name = b""
-    for found in _TOKEN.finditer(data):
-        token, at = found.group(), found.start()
+    for match in _TOKEN.finditer(data):
+        token, at = match.group(), match.start()
         if token == b"{":
             depth += 1
             if depth == 2 and name == b'"offsetTable"':

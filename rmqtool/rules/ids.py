@@ -45,9 +45,9 @@ class UniqueIds:
         while (left := count - len(taken)) > 0:
             some = min(left, _AT_A_TIME)  # far fewer than the counter has, for their time is the same
             with self._lock:
-                passed = self._millis_of_month()
+                elapsed = self._millis_of_month()
                 counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
-            same = (self._fixed + _MILLIS.pack((passed + 2**31) % 2**32 - 2**31)).hex().upper()
+            same = (self._fixed + _MILLIS.pack((elapsed + 2**31) % 2**32 - 2**31)).hex().upper()
             digits = struct.pack(f">{some}H", *(n & 0xFFFF for n in range(counter, counter + some))).hex().upper()
             taken += [same + digits[at : at + 4] for at in range(0, 4 * some, 4)]
         return taken
@@ -57,9 +57,9 @@ class UniqueIds:
         now = self._clock()
         if now >= self._next:
             self._start, self._next = month_of(now, self._zone)
-        passed = now - self._start
+        elapsed = now - self._start
         # the clock may have been set back a little over the beginning of the month
-        return 0 if -1_000_000 < passed < 0 else passed
+        return 0 if -1_000_000 < elapsed < 0 else elapsed
 
 
 def month_of(millis: int, zone: tzinfo | None) -> tuple[int, int]:

@@ -110,13 +110,13 @@ def near_machine_room(
         for each in consumers:
             consumers_in.setdefault(_need_room(consumer_room(each)), []).append(each)
         own = consumer_room(consumer)
-        found = []
+        share = []
         if own_queues := queues_in.pop(own, None):
-            found += inner(consumer, own_queues, consumers_in[own])
+            share += inner(consumer, own_queues, consumers_in[own])
         for room in sorted(queues_in, key=_utf16):
             if room not in consumers_in:
-                found += inner(consumer, queues_in[room], consumers)
-        return found
+                share += inner(consumer, queues_in[room], consumers)
+        return share
 
     return allocate
 

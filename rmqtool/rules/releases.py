@@ -161,7 +161,7 @@ def release_named(text: str) -> Release:
     Raises:
         ValueError: no release with rules of its own has that name.
     """
-    for release in (V5_3, V5_5, V4_9):
+    for release in (NEWEST, *RELEASES.values()):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
             return release
     if text in ("5.4", "5.4.0"):

@@ -230,15 +230,15 @@ def compress(
 def _lz4(body: bytes, level: int) -> bytes:
     import lz4.frame
 
-    made: bytes = lz4.frame.compress(body, compression_level=level)
-    return made
+    compressed: bytes = lz4.frame.compress(body, compression_level=level)
+    return compressed
 
 
 def _zstd(body: bytes, level: int) -> bytes:
     import zstandard
 
-    made: bytes = zstandard.ZstdCompressor(level=level).compress(body)
-    return made
+    compressed: bytes = zstandard.ZstdCompressor(level=level).compress(body)
+    return compressed
 
 
 _COMPRESS: dict[str, Callable[[bytes, int], bytes]] = {"zlib": zlib.compress, "lz4": _lz4, "zstd": _zstd}

@@ -1,1 +1,1 @@
-"""What serves clients and brokers over the wire."""
+"""Servers for clients and brokers: the broker and the name server."""

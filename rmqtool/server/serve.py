@@ -1,4 +1,4 @@
-"""A store that is served: the broker, its port, and the name server that it brings or is given.
+"""A served store: the broker, its port, and its own or another name server.
 
 async with Served("store", ServeOptions()) as served:
     print(served.broker_address, served.name_servers)
@@ -42,16 +42,16 @@ class ServeOptions:
     Attributes:
         broker_conf: the broker's properties file, or its settings by name.
         listen: host and port of the broker; port 0 lets the system choose one, None takes that of the file.
-        namesrv: HOST:PORT of each name server to register with; none brings an own one.
+        namesrv: HOST:PORT of each name server to register with; if empty, one is started.
         namesrv_listen: host and port of that.
         name, cluster: of the broker, instead of what the file says.
-        create: make the store where there is none.
-        release: whose rules; None for what the store shows.
+        create: create the store if it does not exist.
+        release: whose rules apply; None for the store's own.
         read_only: nothing below the store is written, not even a lock.
-        follow: a broker is writing the store, which is only read; what comes is served.
-        offsets: where groups' offsets go then; None for a file beside the store.
+        follow: a broker is writing the store; it is only read, and new messages are served.
+        offsets: file for the offsets of groups in both cases; None for one beside the store.
         tls: whether connections to the broker and its own name server are, or may be, TLS.
-        acl: the file that says who may do what, plain_acl.yml; None does as the broker's file says.
+        acl: the file plain_acl.yml; None to follow the broker's file.
         metrics: host and port of the page for Prometheus; port 0 lets the system choose one, None makes none.
     """
 
@@ -72,15 +72,15 @@ class ServeOptions:
 
 
 class Served:
-    """A store that is served; use it with ``async with``.
+    """A served store; use it with ``async with``.
 
     Attributes:
-        broker_address: where clients reach the broker, HOST:PORT.
-        name_servers: where they ask for it.
-        metrics_address: where Prometheus reads, HOST:PORT; empty without that.
+        broker_address: HOST:PORT at which clients reach the broker.
+        name_servers: HOST:PORT of the name servers, with ; between.
+        metrics_address: HOST:PORT of the metrics page; empty without one.
 
     Raises:
-        Refused: the store is in use or not healthy, or an address is not to be had.
+        Refused: the store is in use or not healthy, or an address is not available.
     """
 
     def __init__(self, path: str, options: ServeOptions) -> None:
@@ -107,12 +107,12 @@ class Served:
         if accounts is not None:
             from rmqtool.server.access.files import read_all  # loads PyYAML
 
-            read_all(accounts)  # a store is not opened, nor made, where they are wrong
-        # ports are taken first: a store that cannot be served is not opened
+            read_all(accounts)  # check them before the store is opened or created
+        # take the ports before the store is opened
         outgoing = await self._find_name_servers(stack)
         await self._listen(stack, conf)
         opening = asyncio.get_running_loop().run_in_executor(None, self._open, conf)
-        # while the store is looked through, the rest is loaded
+        # load the rest while the store is examined
         from rmqtool.server.broker.broker import Broker
         from rmqtool.server.broker.context.settings import Settings
         from rmqtool.server.broker.registration import Registration
@@ -150,7 +150,7 @@ class Served:
         await registration.start()
 
     async def _find_name_servers(self, stack: AsyncExitStack) -> ssl.SSLContext | None:
-        """Bring an own one where none was named; how name servers are reached, None for plain connections."""
+        """Start a name server if none was named; returns the TLS context for name servers, None for plain TCP."""
         tls = self._options.tls
         if self.name_servers:
             return tls.outgoing
@@ -161,7 +161,7 @@ class Served:
         return tls.outgoing or (unverified_context() if tls.mode is TlsMode.ENFORCING else None)
 
     async def _listen(self, stack: AsyncExitStack, conf: BrokerConf) -> None:
-        """Take the broker's port, and know by which address clients reach it."""
+        """Take the broker's port, and determine the address for clients."""
         host, port = self._options.listen or ("127.0.0.1", setting(conf, "listenPort", DEFAULT_PORT))
         tls = self._options.tls
         self._listener = Listener(self._handle, closed=self._ended, tls=tls.context, mode=tls.mode)
@@ -170,7 +170,7 @@ class Served:
         self.broker_address = f"{_reachable(conf, host)}:{self._listener.address.rpartition(':')[2]}"
 
     def _open(self, conf: BrokerConf) -> Store:
-        """The store; made where there is none and that is wanted."""
+        """Open the store; create it if asked to."""
         options = self._options
         if options.create and not os.path.lexists(self._path):
             create(self._path, conf, options.release or V4_9)
@@ -190,7 +190,7 @@ class Served:
 
     @property
     def connections(self) -> int:
-        """How many connections the broker has."""
+        """The number of connections of the broker."""
         return self._listener.connections if self._listener is not None else 0
 
     def _ended(self, connection: Connection) -> None:
@@ -198,11 +198,11 @@ class Served:
             self.broker.end_connection(connection)
 
     async def wait(self) -> None:
-        """Until it cannot go on.
+        """Wait until it cannot go on.
 
         Raises:
             Disturbed: a broker has begun to load the store.
-            OSError, RmqError: an error has ended all writing; the next start looks through the store.
+            OSError, RmqError: an error ended all writing; the next start examines the store.
         """
         assert self.broker is not None
         await self.broker.wait()
@@ -220,7 +220,7 @@ def _conf(broker_conf: str | dict[str, str] | None) -> BrokerConf:
 
 
 def _accounts(conf: BrokerConf, broker_conf: str | dict[str, str] | None) -> str | None:
-    """The file of accounts of a broker whose own file asks for access control."""
+    """The file of accounts, if the broker's file enables access control."""
     if not conf.flag("aclEnable", False):
         return None
     home = conf.text("rocketmqHome") or os.environ.get("ROCKETMQ_HOME")
@@ -232,10 +232,10 @@ def _accounts(conf: BrokerConf, broker_conf: str | dict[str, str] | None) -> str
 
 
 def _reachable(conf: BrokerConf, host: str) -> str:
-    """The host by which clients reach this broker."""
-    found = conf.text("brokerIP1") or (socket.gethostname() if host in ("0.0.0.0", "::") else host)
+    """The host at which clients reach this broker."""
+    address = conf.text("brokerIP1") or (socket.gethostname() if host in ("0.0.0.0", "::") else host)
     try:
-        resolved = socket.getaddrinfo(found, None, type=socket.SOCK_STREAM)[0][4][0]
+        resolved = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0]
     except OSError:
-        raise BadValue(f"brokerIP1={found}: no such host") from None
+        raise BadValue(f"brokerIP1={address}: no such host") from None
     return f"[{resolved}]" if ":" in str(resolved) else str(resolved)

@@ -1,1 +1,1 @@
-"""What the bytes mean: lookups and the broker's own answers, on top of the store engine."""
+"""What the bytes mean: look-ups and the broker's services, on top of the store."""

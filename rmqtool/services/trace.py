@@ -26,8 +26,7 @@ from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.progress import stage
 from rmqtool.services.delays.delays import Delays, number_of
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config, offsets_of
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
@@ -94,17 +93,22 @@ class OffsetReasons:
     def _leaves_out(self, group: str, topic: str, properties: Mapping[str, str]) -> str | None:
         """The condition of the group that the message does not meet; None where there is none, or it does."""
         if self._filters is None:
-            found = look_at_config(self._layout, "consumerFilter.json", self._warn)
-            self._filters = found if isinstance(found, ConsumerFilters) else ConsumerFilters()
+            config = look_at_config(self._layout, "consumerFilter.json", self._warn)
+            self._filters = config if isinstance(config, ConsumerFilters) else ConsumerFilters()
         filters = self._filters.topics.get(topic)
-        one = filters.groups.get(group) if filters is not None else None
-        if one is None or one.dead or one.expression_type != "SQL92" or one.expression is None:
+        filter_data = filters.groups.get(group) if filters is not None else None
+        if (
+            filter_data is None
+            or filter_data.dead
+            or filter_data.expression_type != "SQL92"
+            or filter_data.expression is None
+        ):
             return None
         try:
-            matches = compile_filter(one.expression, wide=release_of(self._layout).knows_wide_filters)
+            matches = compile_filter(filter_data.expression, wide=release_of(self._layout).knows_wide_filters)
         except BadFilter:
             return None
-        return None if matches(properties) else one.expression
+        return None if matches(properties) else filter_data.expression
 
     def _before_reset(self) -> Mapping[tuple[str, str, int], int]:
         """Offsets before the last reset or clone of ours, where what it wrote still stands; else nothing."""
@@ -118,7 +122,7 @@ class OffsetReasons:
         if not is_dir(self._layout.root):
             return {}
         places = Places.of(self._layout)
-        found: dict[tuple[str, str, int], int] = {}
+        offsets: dict[tuple[str, str, int], int] = {}
         for run in runs(places):
             if run.head is None or run.head.command not in _RESETS or run.state != "done":
                 continue
@@ -128,8 +132,8 @@ class OffsetReasons:
                     continue
                 data = read_small(f"{run.path}/{action.kept}")
                 for entry in ConsumerOffsets.parse(data or b"{}").entries():
-                    found[entry.topic, entry.group, entry.queue_id] = entry.offset
-        return found
+                    offsets[entry.topic, entry.group, entry.queue_id] = entry.offset
+        return offsets
 
 
 TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-letter")
@@ -215,8 +219,8 @@ def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool =
 def topics_with_key(layout: StoreLayout, key: str) -> list[str]:
     """Topics of which the index has messages with a key; those of brokers and groups only where no others have."""
     reader = KeyReader(layout, lambda _text: None)
-    found = [topic for topic in sorted(topics_in(layout)) if reader.query(topic, key, Search(limit=1))]
-    return [topic for topic in found if topic not in SYSTEM_TOPICS and not topic.startswith("%")] or found
+    topics = [topic for topic in sorted(topics_in(layout)) if reader.query(topic, key, Search(limit=1))]
+    return [topic for topic in topics if topic not in SYSTEM_TOPICS and not topic.startswith("%")] or topics
 
 
 class _Tracer:
@@ -234,8 +238,8 @@ class _Tracer:
         if first is not None:
             self._take(first)
         if unique is not None and not scan:
-            for found in query_id(self.log.layout, unique, Search(), self.warn):
-                self._take(found)
+            for message in query_id(self.log.layout, unique, Search(), self.warn):
+                self._take(message)
         scanned = scan or not self.found
         if scanned:
             self._scan(unique, message_id)
@@ -261,8 +265,8 @@ class _Tracer:
         """Tag, keys and body, which all copies have."""
         if not self.found:
             return {}
-        found = self.found[min(self.found)]
-        row = message_row(found.record, found.physical_offset, form)
+        first = self.found[min(self.found)]
+        row = message_row(first.record, first.physical_offset, form)
         return {name: row[name] for name in ("tags", "keys", "body", "bodyEncoding")}
 
     def _with_pops(self, events: list[Event]) -> list[Event]:
@@ -271,7 +275,7 @@ class _Tracer:
         if not copies:
             return events
         since = min(event.time for event in copies.values())
-        found = [
+        pops = [
             replace(
                 copies[pop.topic, pop.queue_id, pop.queue_offset],
                 time=pop.time,
@@ -282,7 +286,7 @@ class _Tracer:
             )
             for pop in pops_of(MessagesInFlight(self.log, self.now, self.warn, self.topics), set(copies), since)
         ]
-        return sorted([*events, *found], key=lambda event: event.time) if found else events
+        return sorted([*events, *pops], key=lambda event: event.time) if pops else events
 
     def _take(self, found: Found) -> None:
         self.found[found.physical_offset] = found
@@ -291,8 +295,8 @@ class _Tracer:
         if not is_id(message_id):
             return None
         position = parse_offset_id(message_id).physical_offset
-        found = self.log.read(position, crc=False) if position >= 0 else None
-        return found if found is not None and _offset_id(found) == message_id.upper() else None
+        message = self.log.read(position, crc=False) if position >= 0 else None
+        return message if message is not None and _offset_id(message) == message_id.upper() else None
 
     def _scan(self, unique: str | None, message_id: str) -> None:
         """All copies by unique id, and by origin, in the whole log."""
@@ -314,14 +318,14 @@ class _Tracer:
             for queue in self.topics.of(topic):
                 for entry, _record, properties in messages_of(self.log, queue, self.warn):
                     if properties.get(ORIGIN_MESSAGE_ID) == message_id.upper():
-                        found = self.log.read(entry.physical_offset, crc=False)
-                        if found is not None:
-                            self._take(found)
+                        message = self.log.read(entry.physical_offset, crc=False)
+                        if message is not None:
+                            self._take(message)
 
     def _events(self) -> Iterator[Event]:
         delays = Delays(self.log, self.now, self.warn, self.topics)
-        for found in self.found.values():
-            record, properties = found.record, parse(found.record.properties)
+        for message in self.found.values():
+            record, properties = message.record, parse(message.record.properties)
             name, group, detail = _kind(record, properties, self.names)
             deliver = None
             if name in ("delayed", "retry-delayed"):
@@ -329,7 +333,7 @@ class _Tracer:
                 queue = self.topics.one(SCHEDULE, record.queue_id)
                 entry = queue.entry(record.queue_offset) if queue is not None else None
                 delay = delays.delay(level)
-                if entry is not None and entry.physical_offset == found.physical_offset:
+                if entry is not None and entry.physical_offset == message.physical_offset:
                     deliver = entry.tags_code
                 elif delay is not None:
                     deliver = record.store_timestamp + delay
@@ -341,8 +345,8 @@ class _Tracer:
                 topic=record.topic.decode("utf-8", "replace"),
                 queueId=record.queue_id,
                 queueOffset=record.queue_offset,
-                physicalOffset=found.physical_offset,
-                offsetMsgId=_offset_id(found),
+                physicalOffset=message.physical_offset,
+                offsetMsgId=_offset_id(message),
                 reconsumeTimes=record.reconsume_times,
                 group=group,
                 deliverTimestamp=deliver,
@@ -359,13 +363,13 @@ class _Tracer:
         return None
 
     def _groups(self, events: list[Event]) -> Iterator[Taken]:
-        offsets = known_offsets(self.log.layout, self.warn)
-        passed = OffsetReasons(self.log.layout, self.warn)
+        offsets = offsets_of(known_offsets(self.log.layout, self.warn))
+        reasons = OffsetReasons(self.log.layout, self.warn)
         for event in events:
             if not _can_be_taken(event):
                 continue
-            for (topic, group, queue_id), offset in sorted(offsets.items()):
-                if (topic, queue_id) == (event.topic, event.queueId):
+            for (topic, group), queues in sorted(offsets.items()):
+                if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
                     later = {one.event for one in events if one.group == group and one.time >= event.time} - {
                         event.event if event.group == group else None
                     }
@@ -373,11 +377,11 @@ class _Tracer:
                     yield Taken(
                         group=group,
                         topic=topic,
-                        queueId=queue_id,
+                        queueId=event.queueId,
                         queueOffset=event.queueOffset,
                         consumerOffset=offset,
                         passed=offset > event.queueOffset,
-                        why=passed.why(group, topic, queue_id, event.queueOffset, offset, properties, later),
+                        why=reasons.why(group, topic, event.queueId, event.queueOffset, offset, properties, later),
                     )
 
 
@@ -444,7 +448,7 @@ def _state(events: list[Event], now: int) -> str:
     if last.event in ("delayed", "retry-delayed") and (last.detail or "").endswith("not delivered yet"):
         due = last.deliverTimestamp is not None and last.deliverTimestamp <= now
         return "due, not delivered" if due else "waiting for its time"
-    words = {
+    texts = {
         "half": "transaction pending",
         "check": "transaction pending",
         "delayed": "delivered, but the delivered copy was not found",
@@ -452,4 +456,4 @@ def _state(events: list[Event], now: int) -> str:
         "popped": "popped, not acked",
         "postponed": "popped, not acked",
     }
-    return words.get(last.event, last.event)
+    return texts.get(last.event, last.event)

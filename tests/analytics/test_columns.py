@@ -31,7 +31,7 @@ from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
 from tests import goldens
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.helpers import TIME, log_of, record, store_of
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
 from tests.conftest import Unpacked
@@ -112,6 +112,7 @@ def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Segme
 File = Callable[[bytes], Segment]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", every(4, goldens.cases()))
 def test_every_golden_log(case: str, golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden(case))))

@@ -9,7 +9,7 @@ import pytest
 from rmqtool.analytics.source.tables import TABLES
 from rmqtool.analytics.source.tables_source import register
 from rmqtool.store.layout.paths import StoreLayout
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.helpers import engine_messages, plain, same_as_golden
 from tests.analytics.stores import MESSAGES
 from tests.conftest import Unpacked
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
+@by_turns(4)
 @pytest.mark.parametrize("case", ["broker", "torn-header"])
 def test_spark_finds_the_source_and_reads_what_the_engine_says(
     case: str, spark: "SparkSession", golden: Unpacked
@@ -35,6 +36,7 @@ def test_spark_finds_the_source_and_reads_what_the_engine_says(
     assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
 
 
+@by_turns(3)
 @pytest.mark.parametrize("pushing", every(2, ["true", "false"]))
 def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: StoreLayout) -> None:
     """Spark would keep what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
@@ -73,6 +75,7 @@ def test_a_table_of_the_catalog(spark: "SparkSession", golden: Unpacked) -> None
             spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
+@by_turns(3)
 def test_columns_by_a_schema_and_tables_by_an_option(spark: "SparkSession", golden: Unpacked) -> None:
     root = str(golden("broker"))
     frame = spark.read.format("rocketmq").schema("keys array<string>, broker string, topic string").load(root)

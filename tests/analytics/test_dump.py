@@ -16,6 +16,7 @@ from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
+from tests.amounts import by_turns
 from tests.analytics.helpers import TIME, engine_messages, log_of, rows_of, same_as_golden, store_of
 from tests.analytics.test_splits import body_with_a_record, old_records_behind_a_blank
 from tests.conftest import Unpacked
@@ -25,6 +26,7 @@ def dump(layout: StoreLayout, out: Path, **options: Any) -> DumpReport:
     return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_every_record_and_all_damage(case: str, golden: Unpacked, tmp_path: Path) -> None:
     layout = StoreLayout(str(golden(case)))

@@ -20,6 +20,7 @@ from rmqtool.analytics.remote import files
 from rmqtool.errors import BadValue, Refused, RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, rows_of, store_of
 
 ROOT = Path(__file__).parents[2]
@@ -152,6 +153,7 @@ def test_the_last_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert dump(broker.layout, tmp_path / "out").rows == 4
 
 
+@by_turns(3)
 @pytest.mark.slow
 def test_killed_at_any_moment_the_same_command_finishes(tmp_path: Path) -> None:
     layout = a_store(tmp_path, 12)

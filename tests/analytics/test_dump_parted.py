@@ -16,7 +16,7 @@ from rmqtool.analytics.dump.spill import HASHES, Merge, Spill, hash_of, merges
 from rmqtool.store.disk import durable
 from rmqtool.store.disk.durable import Barrier
 from rmqtool.store.layout.paths import StoreLayout
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.helpers import log_of, rows_of, store_of
 
 TOPICS, FILES, SIZE = 300, 3, 1 << 17
@@ -30,6 +30,7 @@ def layout(tmp_path: Path) -> StoreLayout:
     return store_of(tmp_path, *(log_of(names, base=SIZE * number) for number in range(FILES)), size=SIZE)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     ("row_group_bytes", "engine"),
     every(2, [(128 << 20, "spark"), (128 << 20, "local"), (1 << 16, "local"), (1 << 16, "spark")]),

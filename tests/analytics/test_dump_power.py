@@ -17,7 +17,7 @@ from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.store.crashes import Killed
 
@@ -138,6 +138,7 @@ def seen(out: Path) -> list[int] | None:
     return rows
 
 
+@by_turns(4)
 @pytest.mark.parametrize(
     ("options", "before", "lost", "spill"),
     every(3, list(product([{"overwrite": True}, {"since_last": True}], [False, True], ["all", "some"], [False, True]))),

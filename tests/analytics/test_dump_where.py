@@ -18,7 +18,7 @@ from rmqtool.analytics.spark.where import Where, read_selected
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from tests.amounts import only_in_all
+from tests.amounts import by_turns, only_in_all
 from tests.analytics import test_remote_store
 from tests.analytics.helpers import rows_of
 from tests.analytics.test_dump_again import Broker, Killed, a_store
@@ -116,6 +116,7 @@ def test_what_is_selected_is_what_the_condition_holds_for(
     assert not any(len(read_selected(folder.below("none"), split)) for split in splits)
 
 
+@by_turns(3)
 def test_an_output_on_object_storage(spark: "SparkSession", server: test_remote_store.Server, tmp_path: Path) -> None:
     broker, out = Broker(tmp_path), server.uri("dumped/where")
     for _message in range(30):

@@ -21,7 +21,7 @@ from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.analytics.helpers import record, store_of
 from tests.analytics.reading import read
 from tests.conftest import Unpacked
@@ -76,6 +76,7 @@ def same_by_all(log: CommitLog, choice: MessageChoice, size: int) -> list[dict[s
     return rows
 
 
+@by_turns(3)
 @pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
 @pytest.mark.parametrize("size", [8 << 20, some(3000, 300)])
 def test_readers_divide_alike(choice: MessageChoice, size: int, tmp_path: Path) -> None:

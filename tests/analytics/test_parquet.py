@@ -19,6 +19,7 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import memory_of
 from rmqtool.store.log.commit_log import CommitLog
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, rows_of, store_of
 
 TOPICS = ["A", "B", "A", "C", "A", "B"]
@@ -194,6 +195,7 @@ def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
     assert ds.dataset(tmp_path).to_table().schema.names == MESSAGE_SCHEMA.names
 
 
+@by_turns(3)
 @pytest.mark.parametrize("views", [False, True])
 def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> None:
     """Rows are kept as they come, not cut into as many batches as there are partitions."""

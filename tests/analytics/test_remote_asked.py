@@ -20,7 +20,7 @@ from rmqtool.analytics.source.read import plan_pieces, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.store.disk.remote import Partial, record_at
 from rmqtool.store.dispatch import batch as dispatch
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.helpers import log_of, record
 from tests.conftest import Unpacked
 from tests.goldens import cases
@@ -85,6 +85,7 @@ def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
     return found_rows
 
 
+@by_turns(4)
 @pytest.mark.parametrize(
     ("case", "split", "bulk"), every(15, list(product(cases(), ["", "20000", "3000"], [64, 1 << 40])))
 )

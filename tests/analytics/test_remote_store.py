@@ -29,7 +29,7 @@ from rmqtool.store.disk.remote import show_uri
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment
 from tests.analytics.stores import CONF, DAY, day_store, time_of, topic_of
@@ -122,6 +122,7 @@ def test_every_table_is_that_of_the_store_on_a_path(case: str, server: Server, g
     assert server.listing(case) == before
 
 
+@by_turns(4)
 @pytest.mark.parametrize(("case", "compiled"), every(3, list(product(["large-bodies", *DAMAGED], [False, True]))))
 def test_messages_of_damaged_logs(
     case: str, compiled: bool, server: Server, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Day:
     return Day(tmp_path_factory.mktemp("day"), server)
 
 
+@by_turns(3)
 def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("keys", "has", "k777")]) < 0.1
     assert day.share([Condition("msgId", "=", "U777")]) < 0.1
@@ -225,6 +227,7 @@ def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("physicalOffset", ">=", day.bytes - 50_000)]) < 0.05
 
 
+@by_turns(3)
 def test_tables_fetch_what_they_show(day: Day) -> None:
     """Entries of the index and not its slots; of queues what is in them; of the log its two ends."""
     fetched = {}
@@ -447,6 +450,7 @@ def test_a_dump_beside_the_store(server: Server, golden: Unpacked, tmp_path: Pat
 # -- Spark ------------------------------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpacked, tmp_path: Path) -> None:

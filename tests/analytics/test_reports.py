@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.analytics.sql.ready import READY
 from rmqtool.store.log.commit_log import CommitLog
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.helpers import TIME, record, store_of
 from tests.analytics.ready_frame import ready_frame
 from tests.cli.running import Result, rmqtool
@@ -200,6 +200,7 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
     assert result.err.startswith("damage: ")
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in READY]
 )
@@ -228,6 +229,7 @@ def odd_store(folder: Path) -> Path:
     return Path(store_of(folder, data).root)
 
 
+@by_turns(4)
 @pytest.mark.parametrize("case", every(3, ["odd", "clean", "torn-header", "large-bodies", "broker", "two"]))
 def test_both_runners_say_the_same(case: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     if case == "two":

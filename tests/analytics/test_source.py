@@ -26,7 +26,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.analytics.reading import read
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
@@ -126,6 +126,7 @@ def test_a_cut_at_any_byte_loses_and_doubles_nothing(build: Callable[[], bytes],
         assert parts[0] == whole[: len(parts[0])]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("build", [lambda: log_of(["A", "B"] * 6), *HOSTILE])
 def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +149,7 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     assert chained > (len(data) - 3 * len(hostile)) // 7 - 200
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ["clean", "torn-header", "body-bit-flip-last-file", "size-field-negative"])
 def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden(case))))

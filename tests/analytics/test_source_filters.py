@@ -18,7 +18,7 @@ from rmqtool.errors import BadValue
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.analytics.reading import moment, read
 from tests.analytics.stores import MESSAGES, time_of, topic_of
 from tests.conftest import Unpacked
@@ -165,6 +165,7 @@ def hole_in_a_queue(root: Path) -> None:
     shutil.rmtree(root / "index")
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "damage", [lost_slots, lost_entries, lost_index_file, lost_queue, lost_queue_file, hole_in_a_queue]
 )

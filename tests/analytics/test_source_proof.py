@@ -13,7 +13,7 @@ from rmqtool.analytics.source.read import Counters
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.repair.rebuild import rebuild
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.analytics.reading import moment, read
 from tests.analytics.stores import CONF, MESSAGES, time_of
 
@@ -120,6 +120,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@by_turns(4)
 @pytest.mark.parametrize("change", every(5, list(KINDS)))
 def test_a_narrow_read_has_every_row_of_a_whole_one(
     change: Callable[[Path, random.Random], None], day: StoreLayout, tmp_path: Path

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.functions import rand
 
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -37,6 +38,7 @@ def frame(spark: "SparkSession", store: Path) -> Any:
     return spark.read.format("rocketmq").option("splitBytes", "40000").load(str(store))
 
 
+@by_turns(3)
 def test_what_is_read_can_be_written(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     source = golden("clean")
     frame(spark, source).write.format("rocketmq").mode("append").save(str(tmp_path / "all"))
@@ -51,6 +53,7 @@ def test_what_is_read_can_be_written(spark: "SparkSession", golden: Unpacked, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "some"]
 
 
+@by_turns(3)
 def test_a_shuffle_scrambles_no_queue(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     source = golden("clean")
     before = told(source)

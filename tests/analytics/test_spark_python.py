@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.interpreter import offer_this_python
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,7 @@ def other_python3(folder: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
+@by_turns(4)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -15,6 +15,7 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, next_record, walk_file
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, store_of
 from tests.conftest import Unpacked
 
@@ -26,6 +27,7 @@ def items_of(file: Any, start: int, stop: int, last: bool) -> list[Item]:
     return [(item.at, isinstance(item, Damage)) for item in walk_file(file, start, stop, last=last)]
 
 
+@by_turns(4)
 @pytest.mark.parametrize(
     ("case", "step"),
     [
@@ -126,6 +128,7 @@ def holes() -> bytes:
     return bytes(data)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("build", [body_with_a_record, old_records_behind_a_blank, moved, holes])
 def test_splits_of_hostile_logs_are_the_whole_log(build: Callable[[], bytes], tmp_path: Path) -> None:
     layout = store_of(tmp_path, build(), log_of(["last"], base=len(build())), size=len(build()) + 30)

@@ -26,7 +26,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
-from tests.amounts import only_in_all
+from tests.amounts import by_turns, only_in_all
 from tests.analytics.helpers import ask, asked, engine_messages, log_of, store_of
 from tests.analytics.stores import MESSAGES
 from tests.cli.running import rmqtool
@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[2]
 TOPIC = "AttributeReference topic"
 
 
+@by_turns(3)
 def test_what_is_read_is_what_the_query_needs(spark: "SparkSession", day: StoreLayout) -> None:
     total = CommitLog(day).end()[0]
     for query, rows in [
@@ -98,6 +99,7 @@ def test_only_the_columns_that_are_needed_are_decoded(
     assert ask(golden("broker"), "SELECT topic FROM messages WHERE false") == []
 
 
+@by_turns(3)
 def test_sums_of_every_golden_store_are_the_engines(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     """Counts and sums over the messages that the engine reads, and the findings; all stores in one table."""
     expected: dict[tuple[str, str], list[int]] = {}

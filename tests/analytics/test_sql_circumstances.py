@@ -12,7 +12,7 @@ import pytest
 from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.sql.query import translate_errors
 from rmqtool.errors import RmqError
-from tests.amounts import only_in_all
+from tests.amounts import by_turns, only_in_all
 from tests.analytics.helpers import log_of, store_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def running(tmp_path: Path, command: str, *arguments: object, files: str = "") -
     )  # fmt: skip
 
 
+@by_turns(4)
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     store_of(tmp_path, log_of(["A", "B"] * 5000))
     query = "select topic, physicalOffset, body from messages"

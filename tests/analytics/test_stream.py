@@ -15,6 +15,7 @@ import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, store_of
 from tests.analytics.stream_writer import KILLED, SIZE, written
 
@@ -77,6 +78,7 @@ def finish(spark: "SparkSession", store: Path, checkpoint: Path, out: Path) -> l
     return [(row[0], bytes(row[1])) for row in spark.read.parquet(str(out)).collect()]
 
 
+@by_turns(5)
 @pytest.mark.parametrize("seed", [20_261_121])
 def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", tmp_path: Path) -> None:
     chance = random.Random(seed)

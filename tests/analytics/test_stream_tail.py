@@ -17,6 +17,7 @@ from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, store_of
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -334,6 +335,7 @@ def test_a_checkpoint_that_holds_anything(offset: Any, tmp_path: Path) -> None:
         stream.latestOffset({layout.root: offset}, ReadAllAvailable())
 
 
+@by_turns(3)
 def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
     layout, starts = two_files(tmp_path)
     blank = starts[3] - SIZE + ends_of((Path(layout.root) / "commitlog" / f"{0:020d}").read_bytes())[3]

@@ -1,21 +1,28 @@
 """Write what derives from the table of commands: ``python -m tests.cli.derive``.
 
-That is completion's list of options, ``rmqtool/cli/option_names.py``, and the list of commands in README.
+That is completion's list of options, ``rmqtool/cli/option_names.py``, the help texts, ``rmqtool/cli/startup/help.txt``,
+and the list of commands in README.
 """
 
 import textwrap
+from contextlib import redirect_stdout
 from enum import Enum
+from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
-from rmqtool.cli.commands import COMMANDS, SECTIONS, Group
+from rmqtool.cli.commands import COMMANDS, SECTIONS, WORDS, Group
 from rmqtool.cli.defaults import OPTIONS
+from rmqtool.cli.framework import app
+from rmqtool.cli.startup import help_screens
 from rmqtool.cli.startup.completing import CHOICES
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
 PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
+HELP = Path(help_screens.PATH)
 README: Path = ROOT / "README.md"
 HEAD = '''\
 """Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
@@ -62,6 +69,16 @@ def text() -> str:
     return HEAD + "\n".join([*lines, '"""', "", 'VALUES = """', *values, '"""', "", 'CODES = """', *codes, '"""', ""])
 
 
+def help_texts() -> str:
+    """The help of every command and group, as they lay it out themselves."""
+    texts = {}
+    for name in {*WORDS, *COMMANDS}:
+        with redirect_stdout(StringIO()) as out, patch.dict("os.environ", COLUMNS=str(help_screens.WIDTH)):
+            assert app.run([*name.split(), "--help"], {}) == 0
+        texts[name] = out.getvalue()
+    return help_screens.record(texts)
+
+
 def readme() -> str:
     """README with the list of commands as the table has them."""
     page = README.read_text(encoding="utf-8")
@@ -84,6 +101,7 @@ def listed() -> str:
 
 def main() -> None:
     PATH.write_text(text(), encoding="utf-8")
+    HELP.write_text(help_texts(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.contract import MESSAGE_FIELDS, PUT_FIELDS
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
@@ -148,6 +148,7 @@ def test_what_append_refuses(tmp_path: Path, store: Path, conf: Path, golden_cop
     assert process("init", tmp_path / "broker.conf" / "x").code == 4
 
 
+@by_turns(3)
 def test_clean_goes_by_the_age_of_the_log(store: Path, conf: Path) -> None:
     lines = "".join(json.dumps({"topic": "t", "body": "x" * 400, "keys": f"k{n}"}) + "\n" for n in range(400))
     assert append(store, conf, lines)[0] == 0

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.cli.commands import COMMANDS, writes
 from rmqtool.cli.framework.app import load
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.cli.running import RMQTOOL, process
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
@@ -118,6 +118,7 @@ def said(text: str) -> str:
     return f"error: {json.loads(text)['error']}\n" if text.startswith("{") else text
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", every(2, ["table", "json", "ndjson", "csv"]))
 def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
     given = 40_000

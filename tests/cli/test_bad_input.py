@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
@@ -318,6 +319,7 @@ def everything_imported(golden: Unpacked) -> None:
         run(name, golden("broker"))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.usefixtures("everything_imported")
 def test_no_permission(part: str, own_copy: Path) -> None:
@@ -340,6 +342,7 @@ def test_no_permission(part: str, own_copy: Path) -> None:
             assert result.code in (0, 1, 3, 4), name
 
 
+@by_turns(5)
 @pytest.mark.parametrize("kind", ["fifo", "directory", "loop"])
 @pytest.mark.parametrize(
     "relative",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the process ends wordless")
@@ -33,6 +34,7 @@ main()
 """
 
 
+@by_turns(3)
 @pytest.mark.parametrize("way", ["plain", "compiled"])
 @pytest.mark.parametrize("command", [["commitlog", "dump"], ["recover", "--yes"]])
 def test_it_is_said_where_a_file_cannot_be_read(command: list[str], way: str, golden_copy: Unpacked) -> None:

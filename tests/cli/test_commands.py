@@ -48,6 +48,10 @@ def test_the_options_of_every_command_are_known_to_completion() -> None:
     assert derive.PATH.read_text() == derive.text(), "run python -m tests.cli.derive"
 
 
+def test_the_help_of_every_command_is_recorded() -> None:
+    assert derive.HELP.read_text() == derive.help_texts(), "run python -m tests.cli.derive"
+
+
 def test_readme_lists_every_command() -> None:
     assert derive.README.read_text() == derive.readme(), "run python -m tests.cli.derive"
 

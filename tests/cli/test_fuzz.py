@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 
@@ -152,6 +152,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", CASES)
 @given(steps=DAMAGE)
 @settings(

@@ -60,6 +60,14 @@ def test_the_first_screen_is_one_text(words: list[str]) -> None:
     assert result.code == (0 if words else 2)
 
 
+def test_a_narrow_terminal_has_help_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = rmqtool("append", "--help").out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = rmqtool("append", "--help").out
+    assert max(map(len, narrow.split("\n"))) <= 60 < max(map(len, wide.split("\n")))
+    assert "".join(narrow.split()) == "".join(wide.split())
+
+
 def listed() -> dict[str, tuple[bool, str]]:
     """Command to (whether it is marked, its line) on the first screen."""
     rows = re.findall(r"^  ([* ]) ([a-z][a-z-]+) {2,}(\S.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)

@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
 from tests.cli.running import process, rmqtool
 from tests.conftest import Unpacked
@@ -33,6 +34,7 @@ def messages(store: Path) -> int:
     return sum(isinstance(item, Found) for item in CommitLog(StoreLayout(str(store))).walk())
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     ("relative", "kind"),
     [("checkpoint", "directory"), ("checkpoint", "fifo"), ("checkpoint", "loop"), ("config/timercheck", "device"),

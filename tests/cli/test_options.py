@@ -18,6 +18,7 @@ OWN_WAY = {
     ("--broker", "rebalance plan"): "many brokers, with their queues",
     ("--output", "dlq export"): "whole messages, which a table does not show: ndjson is the default",
     ("--by", "report duplicates"): "what is compared",
+    ("--at", "retention"): "when a broker would start",
     ("--by", "du"): "what is added up",
     ("--by", "report traffic"): "the time that a row is for",
     ("--runner", "dump-to-parquet"): "spark, whatever the size",

@@ -14,6 +14,7 @@ from rmqtool.cli.render.output import Column, TableWriter, writer
 from rmqtool.cli.render.text import dump_json
 from rmqtool.contract import render_body
 from rmqtool.store.append.create import create
+from tests.amounts import by_turns
 
 
 class Terminal(io.StringIO):
@@ -65,6 +66,7 @@ def test_a_table_does_not_wait_for_a_hundred_long_rows() -> None:
     table.close()
 
 
+@by_turns(3)
 @pytest.mark.slow
 def test_bodies_that_inflate_to_gigabytes_are_shown_one_at_a_time(tmp_path: Path) -> None:
     store = str(tmp_path / "s")

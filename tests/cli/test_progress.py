@@ -13,6 +13,7 @@ import pytest
 
 from rmqtool.cli.render import progress
 from rmqtool.progress import Stage, listening, stage
+from tests.amounts import by_turns
 from tests.bench.make_log import BLOCK, write_log
 from tests.cli.running import rmqtool
 from tests.cli.test_help import commands
@@ -170,6 +171,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
     assert (refused.code, refused.out) == (2, "")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("words", "said"),

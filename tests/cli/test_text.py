@@ -10,6 +10,7 @@ import pytest
 from rmqtool.cli.render.output import Column, TableWriter
 from rmqtool.cli.render.text import break_lines, note, width_of
 from rmqtool.cli.startup.paging import notes_below
+from tests.amounts import by_turns
 from tests.cli.running import process, rmqtool
 from tests.cli.screens import USED
 from tests.cli.terminal import at_terminal, plain
@@ -19,6 +20,7 @@ from tests.conftest import Unpacked
 REPORTS = [words for words in USED.values() if "STORE" in words and "hexdump" not in words]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("words", REPORTS, ids=" ".join)
 def test_a_pipe_gets_what_a_terminal_of_100_columns_shows(words: tuple[str, ...], golden: Unpacked) -> None:
     store = golden("broker")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from formats.remoting.frame import Command
-from rmqtool.cli.live import run_acked
+from rmqtool.cli.live import acked
 from rmqtool.client import ClientOptions, From, MessageQueue, PullConsumer, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
@@ -46,7 +46,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "_PAUSES", (0.05,) * 30)
     monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 30)
     monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__ or {}, "settle", 0.2)
-    monkeypatch.setattr(run_acked, "_ERROR_PAUSE", 0.05)
+    monkeypatch.setattr(acked, "_ERROR_PAUSE", 0.05)
     monkeypatch.setattr(pull_consumer, "_PAUSE", 0.05)
 
 

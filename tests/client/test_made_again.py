@@ -20,6 +20,7 @@ from rmqtool.client.consumer.puller import Puller
 from rmqtool.client.copying import replay as replaying
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.append.outgoing import Message
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages
 from tests.model.neighbours import Neighbour
@@ -77,6 +78,7 @@ def numbers(text: str) -> set[int]:
     return {int(json.loads(line)["body"]) for line in text.splitlines()}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """The position of a group in the old store is not written to the new one, whose messages nobody has seen."""

@@ -19,6 +19,7 @@ from formats.variants.pop_handle import Handle
 from rmqtool.client import From, Later, Message, Producer, PullConsumer, PushConsumer, PushOptions, Received
 from rmqtool.rules.rebalance import consistent_hash
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.client.peers import Peer, run
 from tests.client.test_consuming import committed, until
 from tests.client.test_consuming_hostile import QUEUE, Store, consuming, fields_of, record
@@ -202,6 +203,7 @@ def test_a_broker_that_shares_nothing_out_leaves_it_to_the_members() -> None:
     run(test)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "reply",
     [

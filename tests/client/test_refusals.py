@@ -19,8 +19,10 @@ from formats.remoting.frame import Command
 from rmqtool.client import From, Message, NotSent, Producer, PullConsumer, PushConsumer, PushOptions
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.errors import BrokerError
+from rmqtool.client.copying import replay
 from rmqtool.remoting.connection import Connection
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, process, rmqtool
 from tests.client.lying import lied_about
 from tests.client.peers import Peer, peer, route, run, tells
@@ -83,7 +85,8 @@ class Refuser:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
-    with broker(settings={"enablePropertyFilter": "true"}) as one:
+    hurried = {"transactionCheckInterval": "500", "transactionTimeOut": "500"}  # ms
+    with broker(settings={"enablePropertyFilter": "true", **hurried}) as one:
         fill(one, "T", 16)
         yield one
 
@@ -91,6 +94,7 @@ def served() -> Iterator[TestBroker]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(replay, "_PAUSES", (0.01, 0.01, 0.01, 0.01))
 
 
 def words_of(words: Sequence[str], folder: Path) -> list[str]:
@@ -112,6 +116,7 @@ def run_command(served: TestBroker, refuser: Refuser, name: str, folder: Path) -
         return rmqtool(*words, "--namesrv", namesrv, "-o", "ndjson")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_request_of_a_command_is_looked_at(name: str, served: TestBroker, tmp_path: Path) -> None:
     refuser = Refuser()
@@ -120,6 +125,7 @@ def test_every_request_of_a_command_is_looked_at(name: str, served: TestBroker, 
     assert refuser.asked == ASKED[name].keys()
 
 
+@by_turns(5)
 @pytest.mark.parametrize(
     ("name", "code", "exit_code"), [(name, code, end) for name, codes in ASKED.items() for code, end in codes.items()]
 )
@@ -203,6 +209,7 @@ async def silent_cluster(brokers: list[Peer]) -> AsyncIterator[str]:
         yield namesrv.address
 
 
+@by_turns(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", WAITING)
 def test_a_signal_is_told_by_the_exit_code(name: str, number: signal.Signals, tmp_path: Path) -> None:

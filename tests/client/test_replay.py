@@ -25,6 +25,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import ConnectionLost
 from rmqtool.rules.resending import why_not
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_send import cluster
 from tests.conftest import Unpacked
@@ -176,6 +177,7 @@ def test_dead_letters_go_where_they_are_told_to() -> None:
     assert why_not("Orders", 8) is None
 
 
+@by_turns(3)
 def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Killed", 3000)
     chance = random.Random(7)

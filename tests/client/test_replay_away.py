@@ -16,6 +16,7 @@ from formats.remoting.frame import Command
 from rmqtool.client.copying import replay as replaying
 from rmqtool.remoting.connection import Answer
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
 from tests.client.peers import Reply, peer, route, tells
 from tests.client.test_hostile_commands import serving
@@ -85,6 +86,7 @@ def again(source: Path, namesrv: str) -> Result:
     return rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("gone", ["all routes", "the broker", "its master"])
 def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path, gone: str) -> None:
     source, known = made(tmp_path / "origin", TOPIC, 600), Known()

@@ -13,7 +13,7 @@ from formats.remoting import headers as h
 from formats.remoting.bodies import RequestMode
 from formats.remoting.codes import RequestCode as C
 from rmqtool.client import ClientOptions, From, Message, NotSent, Producer, PushConsumer, PushOptions, Received
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.client.test_consuming import until
 from tests.client.test_replay import messages
 from tests.interop.serving import Serving
@@ -22,6 +22,7 @@ TOPIC, GROUP = "Several", "several"
 _OPTIONS = ("--create", "--engine", "5.3")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("count", some([2], [2, 3]))
 @pytest.mark.parametrize("popping", [False, True], ids=["shared", "popped"])
 def test_one_is_killed_and_comes_back(tmp_path: Path, count: int, popping: bool) -> None:

@@ -28,7 +28,7 @@ from rmqtool.cli.read import query, run_files
 from rmqtool.cli.read.run_check import run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
 from rmqtool.cli.render.text import dump_json
-from rmqtool.cli.repair.run_salvage import write_ndjson
+from rmqtool.cli.repair.salvage import write_ndjson
 from rmqtool.contract import message_row
 from rmqtool.errors import RmqError
 from rmqtool.rules.releases import RELEASES

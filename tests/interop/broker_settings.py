@@ -5,7 +5,9 @@ depends on the machine (its name, addresses, cores, home) is null there.
 """
 
 import json
+import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +30,27 @@ _OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2"}
 _SYSTEM = {"rmqAddressServerDomain": ["String", None], "rmqAddressServerSubGroup": ["String", None]}
 
 
-def taken(release: str, properties: Path | None = None, *options: str) -> dict[str, dict[str, list[Any]]]:
-    """Class to setting to [type, value] after a properties file was read as a broker reads it.
+def taken(release: str, properties: Sequence[Path], *options: str) -> list[dict[str, dict[str, list[Any]]]]:
+    """For each properties file: class to setting to [type, value] after it was read as a broker reads it.
 
     Args:
         release: one of :data:`VERSIONS`.
+        properties: none stand for an empty one.
         options: of the JVM.
     """
     run = subprocess.run(
         [engine._java_tool("java"), "-XX:TieredStopAtLevel=1", *options, "-cp", broker._classpath(VERSIONS[release]),
-         str(_SOURCE), str(properties or "-"), *_CLASSES],
+         str(_SOURCE), os.pathsep.join(map(str, properties)) or "-", *_CLASSES],
         stdout=subprocess.PIPE, check=True, text=True, timeout=300,
     )  # fmt: skip
-    # classes of 5.5 log to standard output before
-    found: dict[str, dict[str, list[Any]]] = json.loads(run.stdout[run.stdout.index('{"') :])
-    return found
+    # classes of 5.5 log to standard output too
+    return [json.loads(line[line.index('{"') :]) for line in run.stdout.splitlines() if '{"' in line]
 
 
 def known(release: str) -> dict[str, dict[str, list[Any]]]:
     """As the data file of a release has it: defaults that depend on the machine are null."""
-    here = taken(release, None, "-XX:ActiveProcessorCount=1", "-Duser.home=/here")
-    there = taken(release, None, "-XX:ActiveProcessorCount=16", "-Duser.home=/there")
+    [here] = taken(release, [], "-XX:ActiveProcessorCount=1", "-Duser.home=/here")
+    [there] = taken(release, [], "-XX:ActiveProcessorCount=16", "-Duser.home=/there")
     for name, settings in here.items():
         for key, (_kind, value) in settings.items():
             if value != there[name][key][1] or key in _OF_THE_MACHINE:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 
@@ -140,6 +141,7 @@ def words(remark: str | None) -> str:
     return found[1] if found else ""
 
 
+@by_turns(5)
 def test_every_account_gets_what_it_gets_from_a_real_broker(
     broker_4: Broker, clients_4: Broker, clients_5: Broker, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.recovery.command import plan
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.sides import SETTINGS, without
 from tests.interop.test_sending import header, pairs
@@ -108,6 +109,7 @@ def conf() -> BrokerConf:
     return BrokerConf(CONF)
 
 
+@by_turns(3)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"

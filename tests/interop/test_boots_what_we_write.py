@@ -13,6 +13,7 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, golden_recovered, unpack_golden
 from tests.store.helpers import conf_of, entries_of
 from tests.store.test_old_queues import CONF, OLD, make_expired, zero_a_unit
@@ -57,6 +58,7 @@ def test_a_recovered_store(case: str, engine: Engine, tmp_path: Path) -> None:
     assert opened(engine, store, case) == ours
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", [*CASES, "broker", "lmq", "delay", "short-last-file"])
 def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     source = unpack_golden(case, tmp_path / "source")
@@ -111,6 +113,7 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     assert [row["message"] is not None for row in found] == [True], read["getMessage"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
 def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
     """It loads, serves every message that is left, and a second start changes nothing."""

@@ -10,7 +10,7 @@ from rmqtool.store.config.fit import misfits
 from rmqtool.store.config.settings import Setting, settings_of
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.interop import broker
 from tests.interop.broker_settings import VERSIONS, data_path, taken, written
 from tests.interop.started import start_code
@@ -46,6 +46,7 @@ def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@by_turns(4)
 @pytest.mark.parametrize("name", every(3, list(CONFS)))
 def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -61,40 +62,28 @@ def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: 
     assert bool(found) == (name not in ("right", "rounded up"))
 
 
+@by_turns(3)
 def test_the_known_settings_are_those_of_the_classes(release: str) -> None:
     assert data_path(release).read_text() == written(release)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "7",
-        " 7",
-        "7 ",
-        "+7",
-        "-7",
-        "7L",
-        "0x7",
-        "1e3",
-        "7_0",
-        "99999999999",
-        "true",
-        "TRUE",
-        "true ",
-        "yes",
-        "0.5",
-        ".5",
-        "",
-    ],
+_TEXTS = (
+    *("7", " 7", "7 ", "+7", "-7", "7L", "0x7", "1e3", "7_0", "99999999999"),
+    *("true", "TRUE", "true ", "yes", "0.5", ".5", ""),
 )
-def test_values_are_taken_as_a_broker_takes_them(release: str, text: str, tmp_path: Path) -> None:
+
+
+def test_values_are_taken_as_a_broker_takes_them(release: str, tmp_path: Path) -> None:
     names = ("flushIntervalCommitLog", "transactionCheckInterval", "traceOn", "regionId")
-    conf = tmp_path / "given.conf"
-    conf.write_text(lines(dict.fromkeys(names, text)))
-    of_broker = {name: row for rows in taken(release, conf).values() for name, row in rows.items()}
-    read = load(str(conf)).values
-    for name in names:
-        setting: Setting = settings_of(RELEASES[release])[name]
-        value = setting.takes(read[name])
-        took = setting.default if value is None else value
-        assert of_broker[name][1] == (took.strip() if release != "4.9" and isinstance(took, str) else took), name
+    confs = [tmp_path / f"{number}.conf" for number in range(len(_TEXTS))]
+    for conf, text in zip(confs, _TEXTS, strict=True):
+        conf.write_text(lines(dict.fromkeys(names, text)))
+    for conf, text, classes in zip(confs, _TEXTS, taken(release, confs), strict=True):
+        of_broker = {name: row for rows in classes.values() for name, row in rows.items()}
+        read = load(str(conf)).values
+        for name in names:
+            setting: Setting = settings_of(RELEASES[release])[name]
+            value = setting.takes(read[name])
+            took = setting.default if value is None else value
+            expected = took.strip() if release != "4.9" and isinstance(took, str) else took
+            assert of_broker[name][1] == expected, (name, text)

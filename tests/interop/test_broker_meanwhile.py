@@ -33,6 +33,7 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import dispatch, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.interop.engine import Engine, available, golden_config, unpack_golden
 from tests.interop.serving import Serving
 from tests.store.helpers import conf_of, content, cut_queues
@@ -132,6 +133,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], n
         monkeypatch.setattr(Change, name, replaced)
 
 
+@by_turns(4)
 @pytest.mark.parametrize(
     ("command", "gone"),
     [*((name, False) for name in COMMANDS if name != "undo"), ("rebuild", True)],  # a new engine for each is dear
@@ -164,6 +166,7 @@ def test_started_while_we_plan(
         assert messages(store, COMMANDS[command][0]) == kept
 
 
+@by_turns(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_started_while_we_change_the_store(
     command: str, broker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,6 +238,7 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert len([row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
 
 
+@by_turns(3)
 def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     """``run``: what it has delivered when the broker comes stays, and the rest is delivered later, once each."""
     store, late = unpack_golden("clean", tmp_path), {f"late {n}" for n in range(20)}
@@ -281,6 +285,7 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     assert len([row for row in said["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
 
 
+@by_turns(3)
 def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
     """``serve``: what clients were told is stored stays, and the process ends, and says why."""
     store, config, sent = unpack_golden("clean", tmp_path), golden_config("clean"), list[tuple[int, bytes]]()
@@ -340,6 +345,7 @@ def test_started_where_we_import(broker: Engine, tmp_path: Path) -> None:
     assert len(broker.open(store, config)["messages"]) == 1
 
 
+@by_turns(3)
 def test_we_come_while_it_loads(broker: Engine, tmp_path: Path) -> None:
     store, config, run = made("rebuild", tmp_path)
     broker.step("construct", store, config)

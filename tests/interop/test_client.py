@@ -23,6 +23,7 @@ from rmqtool.client import (
     TransactionProducer,
 )
 from rmqtool.rules.releases import RELEASES
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import PATIENT
@@ -39,6 +40,7 @@ _CONF = {
 }
 
 
+@by_turns(3)
 def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     namesrv = broker.namesrv

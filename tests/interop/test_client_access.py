@@ -26,6 +26,7 @@ from rmqtool.client import (
     TransactionProducer,
 )
 from rmqtool.rules.releases import RELEASES
+from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -99,6 +100,7 @@ async def _make_users(broker: Broker) -> None:
             await ask(3006, {"subject": f"User:{name}"}, {"subject": f"User:{name}", "policies": policies})
 
 
+@by_turns(3)
 def test_commands_sign_what_they_ask(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, home = tmp_path / "store", tmp_path / "home"
     (home / "conf").mkdir(parents=True)

@@ -26,6 +26,7 @@ from rmqtool.client import (
     reply_to,
 )
 from rmqtool.rules.releases import RELEASES
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import PATIENT, until
 from tests.interop.test_serve import make
@@ -40,6 +41,7 @@ _CONF = {
 }
 
 
+@by_turns(3)
 def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     for topic in ("AskJava", "AskUs", "Silent"):
@@ -86,6 +88,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
     broker.stop()
 
 
+@by_turns(3)
 def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Traced")
@@ -134,6 +137,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     broker.stop()
 
 
+@by_turns(3)
 def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
     """As a Java client without one sees them."""
     broker.boot(tmp_path / "store", _CONF)
@@ -197,6 +201,7 @@ def calls_back(namesrv: str) -> None:
     assert asyncio.run(work()) == [b"1"]
 
 
+@by_turns(3)
 def test_messages_that_wait_are_called_back(broker: Broker, tmp_path: Path) -> None:
     if broker.engine == "4.9":
         pytest.skip("brokers of 5.x do so")

@@ -14,6 +14,7 @@ from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.compaction import CompactionQueue, key_of
 from rmqtool.store.repair.rebuild import rebuild
 from tests import goldens
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("broker-5.3.3")]
@@ -61,6 +62,7 @@ def _key_and_body(found: Found) -> tuple[str, str]:
     return key_of(found), found.record.body.decode()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", [CASE, f"{CASE}-crash"])
 def test_pulls(case: str, broker_5: Broker, tmp_path: Path) -> None:
     store, theirs = goldens.unpack(case, tmp_path / "ours"), goldens.unpack(case, tmp_path / "theirs")
@@ -80,6 +82,7 @@ def test_pulls(case: str, broker_5: Broker, tmp_path: Path) -> None:
     broker_5.stop()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("damage", ["unpaired", "policy set late"])
 def test_a_broker_goes_on_with_what_was_rebuilt(damage: str, broker_5: Broker, tmp_path: Path) -> None:
     store = goldens.unpack(CASE, tmp_path)

@@ -28,6 +28,7 @@ from rmqtool.rules import rebalance
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.releases import RELEASES
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
 from tests.interop.test_serve import make
@@ -43,6 +44,7 @@ PATIENT = ProducerOptions(timeout=60)  # the machine may be busy
 _OPTIONS = PushOptions(start=From.FIRST, strategy=rebalance.averagely, max_tries=3, persist_interval=0.5)
 
 
+@by_turns(3)
 def test_a_group_of_both_languages_shares_queues_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Mixed")
@@ -73,6 +75,7 @@ STRATEGIES: dict[str, rebalance.Strategy] = {
 }
 
 
+@by_turns(3)
 def test_both_languages_divide_queues_by_each_strategy(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", {**_CONF, "brokerName": _ROOM})
     make(broker, "Divided")
@@ -124,6 +127,7 @@ async def divide(broker: Broker) -> None:
             await asyncio.to_thread(broker.ask, "leave", instance=f"r1-{name}")
 
 
+@by_turns(3)
 def test_a_broadcasting_consumer_goes_on_where_javas_was_and_the_other_way(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Cast")
@@ -174,6 +178,7 @@ async def broadcast(broker: Broker) -> None:
         await java(await send("c"))
 
 
+@by_turns(3)
 def test_new_groups_begin_where_those_of_java_do(broker: Broker, golden_copy: Unpacked) -> None:
     """In queues without their first messages: of others brokers say that the group was at 0 before."""
     config = goldens.about("head-file-deleted")["config"]

@@ -12,6 +12,7 @@ from formats.fastjson.dialects import BODY
 from formats.fastjson.read import loads
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.rules.releases import RELEASES
+from tests.amounts import by_turns
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import _CONF, PATIENT, until
@@ -30,6 +31,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield judge
 
 
+@by_turns(3)
 def test_admins_see_and_move_our_consumer(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Asked")

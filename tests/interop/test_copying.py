@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import bodies, made, messages
 from tests.interop.broker import Broker
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.interop
 _CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
 
 
+@by_turns(3)
 def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     source = made(tmp_path / "origin", "Copied", 2000)
     target = tmp_path / "target"

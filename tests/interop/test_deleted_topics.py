@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -34,6 +35,7 @@ def each_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield one
 
 
+@by_turns(4)
 def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     each_broker.boot(store, CONFIG)

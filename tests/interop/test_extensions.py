@@ -14,7 +14,7 @@ from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
@@ -69,6 +69,7 @@ async def all_pulled(address: str, places: Collection[Place]) -> dict[Place, lis
         return {place: await pulled(client, *place) for place in places}
 
 
+@by_turns(4)
 @pytest.mark.parametrize("number", every(3, [-1, *range(len(DAMAGES))]))
 def test_tags_lead_to_the_messages_of_the_log(
     number: int, broker: Broker, golden_copy: Unpacked, tmp_path: Path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 from tests.interop.test_serve import make
@@ -41,6 +42,7 @@ def until(what: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
+@by_turns(5)
 def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Broker, tmp_path: Path) -> None:
     """Files roll and are removed as too old, the broker is started again; each message comes once."""
     store, sent = tmp_path / "store", []
@@ -100,6 +102,7 @@ def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Br
     assert "following,Orders" in offsets.read_text()
 
 
+@by_turns(3)
 def test_a_store_that_nobody_writes_is_not_touched(broker: Broker, clients: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

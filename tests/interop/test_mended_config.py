@@ -9,6 +9,7 @@ import pytest
 from formats.fastjson.read import loads
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.store.helpers import conf_of
@@ -47,6 +48,7 @@ def kept_as(entry: Any, kept: Any) -> bool:
     return kept == entry or (isinstance(kept, dict) and entry.items() <= kept.items())
 
 
+@by_turns(3)
 def test_a_broker_boots_with_them_and_keeps_every_entry(broker: Broker, tmp_path: Path) -> None:
     store = unpack_golden("broker", tmp_path)
     whole = read(store)

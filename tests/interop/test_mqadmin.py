@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.mqadmin import COMMANDS, on_ours, on_real, told
 
@@ -20,6 +21,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@by_turns(3)
 def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
     known = set(broker.ask("admins"))
     assert known <= {command.name for command in COMMANDS}

@@ -22,6 +22,7 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.errors import RemotingError
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT
 from tests.interop import broker as brokers
 from tests.interop import engine
@@ -160,6 +161,7 @@ def wait(what: str, so: Callable[[], bool], java: Java) -> None:
     pytest.fail(f"{what}: {(java.home / 'said').read_text()[-2000:]}")
 
 
+@by_turns(5)
 def test_brokers_clients_and_mqadmin_use_our_name_servers(clients: Broker, tmp_path: Path) -> None:
     release = next(version for version in brokers.VERSIONS if version.startswith(clients.engine))
     java = Java(release, tmp_path / "home")

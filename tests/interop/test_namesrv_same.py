@@ -25,7 +25,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.namesrv.key_values import KeyValues
 from rmqtool.server.namesrv.server import NameServer
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.interop import broker as brokers
 from tests.interop.test_namesrv import Java, free_port
 
@@ -191,6 +191,7 @@ class Asking:
         return request
 
 
+@by_turns(4)
 @pytest.mark.parametrize("seed", range(some(2, 4)))
 def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path: Path) -> None:
     codes: set[tuple[int, int]] = set()

@@ -7,6 +7,7 @@ import pytest
 
 from formats.variants.pop_store import FAMILY, PLACE, PopStoreRecord
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
@@ -24,6 +25,7 @@ def _long_ago(families: rocks.Families) -> None:
     families[FAMILY] = {build_key(one.key): one.value() for one in moved}
 
 
+@by_turns(3)
 def test_messages_in_flight_come_back_in_a_salvaged_store(
     broker_5: Broker, golden_copy: Unpacked, tmp_path: Path
 ) -> None:
@@ -47,6 +49,7 @@ def test_messages_in_flight_come_back_in_a_salvaged_store(
     assert set(seen) == expected
 
 
+@by_turns(3)
 def test_a_timer_that_was_made_anew_beside_queues_in_rocksdb(broker_5: Broker, golden_copy: Unpacked) -> None:
     store = without_timer(golden_copy("rocksdb-5.3.3"))
     assert rmqtool("rebuild", store, "timer", "--yes").code == 0

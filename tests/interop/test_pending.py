@@ -11,6 +11,7 @@ import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.model.commands import Kill, run
 from tests.store.helpers import conf_of
@@ -24,6 +25,7 @@ def bodies(store: Path) -> set[bytes]:
     return {bytes(one.record.body) for one in found if isinstance(one, Found)}
 
 
+@by_turns(4)
 def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in golden_config(CASE).items()))

@@ -15,6 +15,7 @@ from formats.remoting.frame import Command
 from rmqtool.client import ClientOptions, From, Later, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.rules.releases import V5_3
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 from tests.interop.test_consuming import PATIENT, until
@@ -41,6 +42,7 @@ class Beats(RpcHook):
         return request
 
 
+@by_turns(4)
 @pytest.mark.parametrize("served", [False, True], ids=["real", "served"])
 def test_members_of_both_languages_pop_each_message_once(broker_5: Broker, tmp_path: Path, served: bool) -> None:
     conf, settings = conf_of(tmp_path)

@@ -11,6 +11,7 @@ from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import queues_of
+from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, unpack_golden
 
 pytestmark = pytest.mark.interop
@@ -51,6 +52,7 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
 _SIZES = {"mappedFileSizeCommitLog": 16_384, "mappedFileSizeConsumeQueue": 400}  # 20 entries in each queue file
 
 
+@by_turns(3)
 def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: Path) -> None:
     """Queues that lie before the log's first byte with all entries, with some, with whole files, and with none."""
     when_written = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import roles
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -75,6 +75,7 @@ ON_THE_SLAVE = {
 }
 
 
+@by_turns(3)
 @pytest.mark.xdist_group("broker-4.9.8")
 @pytest.mark.parametrize("name", every(2, list(ON_THE_SLAVE)))
 def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_
     assert compare(broker_4, clients_4, nodes) == expected
 
 
+@by_turns(3)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     nodes = unpack(tmp_path)
@@ -91,6 +93,7 @@ def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_pa
     assert compare(broker_4, clients_4, nodes) == TORN
 
 
+@by_turns(5)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_that_is_cut_alone_spoils_its_slave(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     """What the table of roles warns of, and that its way out is one."""
@@ -116,6 +119,7 @@ def brokers_5_5() -> Iterator[tuple[Broker, Broker]]:
         yield master, replica
 
 
+@by_turns(5)
 @pytest.mark.parametrize("name", every(3, ["everything", "recover", "on the master"]))
 def test_a_slave_of_5_5_follows_its_master(name: str, brokers_5_5: tuple[Broker, Broker], tmp_path: Path) -> None:
     """Its last record is torn in its body, and so is cut and sent again, by a start as by our commands."""
@@ -159,6 +163,7 @@ def copied(pair: Pair, folder: Path) -> Pair:
     return mine, its
 
 
+@by_turns(5)
 @pytest.mark.parametrize("name", every(4, ["everything", "recover", "on the master", "nothing"]))
 def test_a_slave_follows_its_master(
     name: str,
@@ -219,6 +224,7 @@ IN_CONTROLLER_MODE = {
 }
 
 
+@by_turns(5)
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("name", every(2, list(IN_CONTROLLER_MODE)))
 def test_a_replica_follows_in_controller_mode(

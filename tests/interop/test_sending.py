@@ -34,6 +34,7 @@ from rmqtool.store.append.outgoing import Rules
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.sides import DEAD, GROUP, RETRY, SETTINGS, Replay, bodies, resent, same, stored
 from tests.services.build import never
@@ -48,6 +49,7 @@ def pairs(properties: bytes) -> list[bytes]:
     return sorted(filter(None, properties.split(b"\x02")))
 
 
+@by_turns(3)
 def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> None:
     """A client of 5.3 gives the batch an id too, which hides those of its messages; its broker says where it is."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
@@ -96,6 +98,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
     assert [body for _flag, body, _properties in items] == [r.body for r in found]
 
 
+@by_turns(3)
 def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "theirs", SETTINGS)
     sizes = (COMPRESS_FROM - 1, COMPRESS_FROM, 50_000)
@@ -157,6 +160,7 @@ def topics_of(store: Path) -> dict[str, TopicConfig]:
     return Topics.parse((store / "config" / "topics.json").read_bytes()).topics
 
 
+@by_turns(3)
 def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     broker.boot(store, SETTINGS)
@@ -189,6 +193,7 @@ def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> N
     assert [name for name in wanted if name not in theirs] == ["NotInherited", "NoTemplate", DLQ_PREFIX + "alone"]
 
 
+@by_turns(3)
 def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     broker.boot(store, SETTINGS | {"autoCreateTopicEnable": "false"})
@@ -203,6 +208,7 @@ def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_pat
     assert "Plain" not in theirs
 
 
+@by_turns(3)
 def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
     """The same verdicts: 5.3 has a code of its own for names and queue ids."""
     store, most = tmp_path / "store", 20_000
@@ -250,6 +256,7 @@ def dead_letters(store: Path) -> list[DeadLetter]:
     return [letter for letter, _found in Retries(log, 0, never).dead_letters()]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("level", [0, 17])
 def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> None:
     """As consumers do whose giving back has failed; the limit is one more in 5.3."""
@@ -288,6 +295,7 @@ def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> 
         assert shown == sorted(("scheduled", name, SCHEDULE) for name in dead)
 
 
+@by_turns(3)
 def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -> None:
     """Their clients send what is over the limit to the retry topic: it waits in 4.9, in 5.3 it is dead at once."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"

@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import queues_of
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
 from tests.interop.pairs import SETTINGS, Pairs, Program
@@ -256,6 +256,7 @@ def resets(broker: Broker) -> Any:
     return counted(broker.wait_for(lambda rows: len(rows) >= 24, 120))
 
 
+@by_turns(5)
 @pytest.mark.parametrize(
     "program",
     [sends, errors, failures, in_order, everybody, tags, selects, delays, transactions, looks, requests, resets],
@@ -269,6 +270,7 @@ def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, 
     assert got == wanted
 
 
+@by_turns(4)
 def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path: Path) -> None:
     """Killed under load and started again, then handed to the real broker: every message is there."""
     conf, store = config(tmp_path), tmp_path / "store"
@@ -306,6 +308,7 @@ def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path
     assert wanted <= {row["keys"] for row in seen}
 
 
+@by_turns(3)
 def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path) -> None:
     with Serving(tmp_path / "store", "--create") as serving:  # of 5.3, for clients of both releases
         broker.connect(serving.namesrv, serving.broker)
@@ -338,6 +341,7 @@ def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path
         broker.stop()
 
 
+@by_turns(3)
 def test_a_rescued_store_is_drained_by_a_real_consumer(broker: Broker, golden_copy: Unpacked, tmp_path: Path) -> None:
     name = "broker" if broker.engine == "4.9" else "broker-5.3.3"
     store = golden_copy(name)

@@ -32,6 +32,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.engine import Engine
 from tests.interop.sides import (
@@ -76,6 +77,7 @@ def message(topic: str, name: str, **properties: str) -> Message:
     return Message(topic=topic, body=name.encode(), properties=named)
 
 
+@by_turns(4)
 def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> None:
     """Delays that are due and that are not, retries, a dead letter and half messages: its consumers get each."""
     path = tmp_path / "store"
@@ -130,6 +132,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
     assert [f.code for f in check_store(StoreLayout(str(path), conf)) if f.severity == "error"] == []
 
 
+@by_turns(3)
 def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> None:
     """The other way round; then the broker comes back and its consumers get what we delivered."""
     path = tmp_path / "store"
@@ -184,6 +187,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
 # -- the same sends, done by both -------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
@@ -214,6 +218,7 @@ def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
         ).read_text()
 
 
+@by_turns(3)
 def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     """Given back until there are too many; also where a client could not and sent its message to the retry topic."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
@@ -256,6 +261,7 @@ def ended(store: Path) -> list[int]:
     return [offset for record in stored(store, OP) for offset in op_offsets(record, parse(record.properties)) or ()]
 
 
+@by_turns(3)
 def test_transactions_as_the_broker_does_them(broker: Broker, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
@@ -302,6 +308,7 @@ def ended_by(record: Record) -> list[int] | None:
     return op_offsets(record, parse(record.properties))
 
 
+@by_turns(3)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_one_op_message_of_5_3_ends_many_half_messages(broker_5: Broker, tmp_path: Path) -> None:
     """4.9 writes one for each; what the broker has collected we read, and ask about the others only."""

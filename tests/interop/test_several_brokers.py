@@ -10,7 +10,7 @@ import pytest
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import open_connection
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.client.test_replay import messages
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
@@ -36,6 +36,7 @@ def make(address: str) -> None:
     asyncio.run(ask())
 
 
+@by_turns(3)
 @pytest.mark.parametrize("count", some([3], [2, 3]))
 @pytest.mark.parametrize("popping", [False, True], ids=["shared", "popped"])
 def test_none_is_lost_when_one_is_killed_and_comes_back(

@@ -20,6 +20,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import by_turns
 from tests.interop.broker import Broker
 from tests.interop.sides import SETTINGS, records
 from tests.services.build import log_of, never
@@ -109,6 +110,7 @@ def written_by(broker: Broker, folder: Path) -> tuple[Path, int]:
     return store, begin
 
 
+@by_turns(5)
 def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_path: Path) -> None:
     """Timer files that were recovered, made anew, cut short and salvaged: what waits is delivered, and only once."""
     written, begin = written_by(broker_5, tmp_path)
@@ -132,6 +134,7 @@ def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_pat
         assert problems(store) == [], make
 
 
+@by_turns(3)
 def test_the_same_sends_are_stored_alike(broker_5: Broker, tmp_path: Path) -> None:
     config = {**SETTINGS, "timerWheelEnable": True, "timerStopEnqueue": True, "timerStopDequeue": True}
     far = int(time() * 1000) // 1000 * 1000 + 7_200_000
@@ -184,6 +187,7 @@ def run_for(store: Path, seconds: float) -> RunReport:
         return loop.run(lambda millis: sleep(millis / 1000), until=int((time() + seconds) * 1000))
 
 
+@by_turns(4)
 def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> None:
     """Theirs sends and delivers, ours goes on in the middle, theirs again; each message is delivered once."""
     store = tmp_path / "store"

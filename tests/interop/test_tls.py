@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.client import ClientOptions, Message, NotSent, Producer, client_tls
 from rmqtool.rules.releases import RELEASES
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import VERSIONS, Broker
@@ -37,6 +38,7 @@ def java(request: pytest.FixtureRequest, made: Certificates) -> Iterator[Broker]
         yield started
 
 
+@by_turns(3)
 def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
     wanted = [f"k{number}" for number in range(5)]
     options = ("--create", "--engine", java.engine, "--tls-config", made.server(**_SERVER))

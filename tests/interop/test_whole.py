@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.interop.engine import Engine
 from tests.interop.whole import make_stores, run_cases
 
 pytestmark = pytest.mark.interop
 
 
+@by_turns(4)
 def test_recovered_stores_are_whole_to_the_engine(engine: Engine, tmp_path: Path) -> None:
     stores = make_stores(tmp_path / "stores", engine)
     failed = [

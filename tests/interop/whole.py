@@ -36,6 +36,7 @@ ALL_VERBS = {name: verb for name, verb in (VERBS | damage.VERBS).items() if name
 _UNSTEADY = ("abort", "abort.bak", "checkpoint", "lock", "delayOffset.json", "delayOffset.json.bak")
 _MOST_HITS = 64  # that the judge asks for
 _ROLLED_BACK = 12
+MOST_PORT = 0xFFFF
 _REFUSED = "refuses to load"
 _TOLD = 12  # faults of a case
 
@@ -89,16 +90,18 @@ def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[st
     """
     layout = StoreLayout(str(store), base.conf)
     expected, keys, rotten = expected_entries(layout), keys_of(layout), rotten_of(layout)
+    unreadable = unreadable_of(layout)
     # a queue whose offsets do not grow in the log stays as a broker makes it
     irregular = {key for key, messages in expected.items() if list(messages) != sorted(messages)}
-    irregular |= moved_of(layout)
+    moved = moved_of(layout)
+    irregular |= moved
     expected = {key: messages for key, messages in expected.items() if key[0] not in deleted}
     before = contents(store)
     seen = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in seen or not seen["loadOk"]:
         return [f"does not boot: {seen.get('error', 'load refused')}"]
-    faults = [*wrong_ends(seen, expected, irregular), *wrong_entries(seen, expected, irregular)]
-    faults += wrong_hits(seen, keys, rotten)
+    faults = [*wrong_ends(seen, expected, irregular), *wrong_entries(seen, expected, irregular, unreadable)]
+    faults += wrong_hits(seen, keys, rotten, unreadable)
     first = contents(store)
     # a last message that no queue has is dispatched again at each start, and its keys are in the index twice then
     unsteady = ("index/", *(f"consumequeue/{topic}/{queue_id}/" for topic, queue_id in irregular))
@@ -106,10 +109,11 @@ def judge(store: Path, base: Base, engine: Engine, deleted: Set[str]) -> list[st
     again = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
     if "error" in again or not again["loadOk"]:
         return [*faults, f"does not boot again: {again.get('error', 'load refused')}"]
-    faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular)]
-    faults += [f"second start: {words}" for words in wrong_hits(again, keys, rotten)]
-    second = changed(first, contents(store))
-    return faults + [f"second start: {words}" for words in second if not words.startswith(unsteady[1:])]
+    faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular, unreadable)]
+    faults += [f"second start: {words}" for words in wrong_hits(again, keys, rotten, unreadable)]
+    second, steady = changed(first, contents(store)), () if moved else ("index/",)
+    unsteady = tuple(name for name in unsteady if name not in steady)
+    return faults + [f"second start: {words}" for words in second if not words.startswith(unsteady)]
 
 
 def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
@@ -133,7 +137,9 @@ def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -
             yield f"{key} ends at {ends.get(key)}, its last message is {max(messages)}"
 
 
-def wrong_entries(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
+def wrong_entries(
+    seen: dict[str, Any], expected: Entries, irregular: Set[Queue], unreadable: Set[int]
+) -> Iterator[str]:
     """Queues that do not have exactly the messages of the log."""
     low = seen["afterStart"]["minPhyOffset"]
     served: Entries = {}
@@ -141,7 +147,8 @@ def wrong_entries(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]
         if row["cqPhysicalOffset"] >= low and row["cqSize"] != FILLER_SIZE:  # a broker fills a queue that begins late
             key = row["cqTopic"], row["cqQueueId"]
             served.setdefault(key, {})[row["cqOffset"]] = row["cqPhysicalOffset"]
-            if row["message"] is None and key not in irregular and row["cqOffset"] in expected.get(key, {}):
+            known = row["cqOffset"] in expected.get(key, {}) and row["cqPhysicalOffset"] not in unreadable
+            if row["message"] is None and key not in irregular and known:
                 yield f"{key} {row['cqOffset']}: leads to no message"
     for key in sorted((expected.keys() | served.keys()) - irregular):
         wanted, has = expected.get(key, {}), served.get(key, {})
@@ -170,10 +177,21 @@ def rotten_of(layout: StoreLayout) -> set[int]:
     return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)}
 
 
-def wrong_hits(seen: dict[str, Any], keys: dict[Key, set[int]], rotten: Set[int]) -> Iterator[str]:
+def unreadable_of(layout: StoreLayout) -> set[int]:
+    """Where records lie of whose hosts one has a port beyond 65,535: Java's decoder refuses the whole message."""
+    return {
+        item.physical_offset
+        for item in CommitLog(layout).walk(crc=False)
+        if isinstance(item, Found) and max(item.record.born_port, item.record.store_port) > MOST_PORT
+    }
+
+
+def wrong_hits(
+    seen: dict[str, Any], keys: dict[Key, set[int]], rotten: Set[int], unreadable: Set[int]
+) -> Iterator[str]:
     """Keys by which not all messages are found, or others."""
     for row in seen["queries"]:
-        wanted, hits = keys[row["topic"], row["key"]], row["physicalOffsets"]
+        wanted, hits = keys[row["topic"], row["key"]] - unreadable, row["physicalOffsets"]
         if hits is None or not set(hits) <= wanted | rotten or len(set(hits)) < min(len(wanted), _MOST_HITS):
             yield f"key {row['topic']}#{row['key']}: found {hits}, has {sorted(wanted)}"
 

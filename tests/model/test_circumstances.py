@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests import goldens
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.conftest import Unpacked
 from tests.model.circumstances import CIRCUMSTANCES, Place
 from tests.model.commands import run
@@ -143,6 +143,7 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     return seen
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", every(4, list(CIRCUMSTANCES), 1))
 def test_a_day_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, plan: tuple[int, str], expected: list[Seen], tmp_path: Path
@@ -179,6 +180,7 @@ MORE = [
 ]
 
 
+@by_turns(3)
 def test_a_medium_that_is_read_only(whole: Path, conf: Path, plan: tuple[int, str], tmp_path: Path) -> None:
     store = shutil.copytree(whole, tmp_path / "medium" / "store")
     before = content(store)
@@ -212,6 +214,7 @@ LONG = [
 ]
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("part", "size"), LONG)
 def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, conf: Path, tmp_path: Path) -> None:
     store = shutil.copytree(whole, tmp_path / "store")

@@ -17,7 +17,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.open_store.broker_state import BrokerState
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.goldens import unpack
 from tests.model.circumstances import CIRCUMSTANCES, Place, compaction_elsewhere
 from tests.model.commands import run
@@ -141,6 +141,7 @@ def expected(
     return seen
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", every(4, list(NAMES)))
 def test_an_evening_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, origin: Neighbour, target: Neighbour, expected: list[tuple[str, Any]],

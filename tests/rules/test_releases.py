@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.versions import VERSIONS
+from formats.versions import VERSIONS, Version
 from rmqtool.rules.releases import RELEASES, V4_9, V5_3, V5_5, release_named
+from rmqtool.store.config.settings import settings_of
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.releases.rules import rules_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +24,8 @@ def test_a_release_goes_by_its_line_its_major_version_and_its_version(text: str,
 
 @pytest.mark.parametrize("text", ["5.6", "", "auto", "V5_3_3", "5.3.2"])
 def test_what_is_no_release_is_refused_with_those_that_are(text: str) -> None:
-    with pytest.raises(ValueError, match=r"give 4\.9, 5\.3 or 5\.5$"):
+    *others, last = map(re.escape, RELEASES)
+    with pytest.raises(ValueError, match=f"give {', '.join(others)} or {last}$"):
         release_named(text)
 
 
@@ -30,7 +34,7 @@ def test_the_table_is_in_the_order_of_age() -> None:
 
 
 def test_no_code_compares_releases_by_their_text() -> None:
-    """A further release is one more object in `rmqtool.rules.releases`, and the choices of the command line."""
+    """A further release is one more object in `rmqtool.rules.releases`."""
     named = re.compile(f'"(?:{"|".join(map(re.escape, RELEASES))})"')
     places = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -39,4 +43,12 @@ def test_no_code_compares_releases_by_their_text() -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if named.search(line)
     ]
-    assert [place for place in places if not place.startswith("rmqtool/cli/defaults.py")] == []
+    assert places == []
+
+
+def test_a_further_release_does_what_the_one_before_it_does(tmp_path: Path) -> None:
+    """It takes a line in `formats.versions` and an object in `rmqtool.rules.releases`."""
+    later = V5_5._replace(version=Version(6, 0), full_name="V6_0_0")
+    layout = StoreLayout(str(tmp_path))
+    assert type(rules_for(layout, later).rules) is type(rules_for(layout, V5_5).rules)
+    assert settings_of(later) == settings_of(V5_5)

@@ -16,6 +16,7 @@ from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store.store import Store
+from tests.amounts import by_turns
 from tests.server.test_broker import _CONF, address, pull, records, send
 
 QUEUES = 4
@@ -80,6 +81,7 @@ def fill(place: Path) -> None:
                 continue
 
 
+@by_turns(3)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
     flush: str, small: Path, caplog: pytest.LogCaptureFixture

@@ -340,7 +340,7 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
         ClientFile(str(path), None)
     file = ClientFile(str(path), "lab-a")
     assert file.offsets == {("Orders", "bc", 0): 3}
-    rows = {row.queueId: row for row in ConsumerGroups(log_of(store), never, file.entries).lag()}
+    rows = {row.queueId: row for row in ConsumerGroups(log_of(store), never, file.tables()).lag()}
     assert (rows[0].diff, rows[1].state) == (102, "none")
     done = offset_plan.apply(
         layout,

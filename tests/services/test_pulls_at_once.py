@@ -17,6 +17,7 @@ from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.queues.reader import ConsumeQueue
+from tests.amounts import by_turns
 
 _LOG_FILE, _QUEUE_FILE = 1 << 18, 20 * 50
 _SIZES = [0, 1, 100, 2_000, 9_000, 60_000, 130_000]  # of bodies: answers end for their number, and for their bytes
@@ -73,6 +74,7 @@ def test_a_healthy_store(store: Store, at_once: PullAtOnce) -> None:
     assert {count for _status, count in seen} >= {1, 2, 5, 8, 32}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_records_that_are_not_what_their_entries_say(store: Store, at_once: PullAtOnce, seed: int) -> None:
     random = Random(seed)

@@ -13,6 +13,7 @@ from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.rules import CheckRequest, Decision
 from rmqtool.services.transactions.service import TransactionService
+from tests.amounts import by_turns
 from tests.services.build import TIME, never
 from tests.services.live import SIZES
 from tests.services.run_samples import bodies, errors
@@ -63,6 +64,7 @@ def serve(path: Path) -> None:
             loop.state.persist()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam(monkeypatch)

@@ -10,7 +10,7 @@ import pytest
 from formats.config.files import DelayOffsets
 from formats.topics import HALF, OP, SCHEDULE
 from rmqtool import Message, Store
-from rmqtool.services.lookup.configs import known_offsets
+from rmqtool.services.lookup.configs import known_offsets, offsets_of
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.transactions.half_messages import CHECK_GROUP
 from rmqtool.services.transactions.rules import CheckRequest, Decision
@@ -95,8 +95,8 @@ def test_transactions_round_by_round(tmp_path: Path) -> None:
     assert asked == [(30, "yes"), (30, "no"), (30, "never"), (60, "never"), (90, "never")]
     assert (report.committed, report.rolledBack, report.unknown, report.givenUp) == (1, 1, 3, 1)
     assert lab.bodies() == ["yes"]
-    offsets = known_offsets(lab.store.layout, never)
-    assert (offsets[HALF, CHECK_GROUP, 0], offsets[OP, CHECK_GROUP, 0]) == (8, 2)
+    offsets = offsets_of(known_offsets(lab.store.layout, never))
+    assert (offsets[HALF, CHECK_GROUP], offsets[OP, CHECK_GROUP]) == ({0: 8}, {0: 2})
 
 
 def test_without_an_answer_transactions_are_left_alone(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rmqtool.services.retries.requeue import REQUEUED_FROM, Requeued, requeue
 from rmqtool.services.retries.retries import Retries
 from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.store.log.commit_log import CommitLog
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import TIME, never
@@ -375,6 +376,7 @@ def test_given_back_is_given_back_wherever_to(ways: tuple[str, ...], tmp_path: P
     assert sorted(lab.bodies() + lab.bodies(RETRY)) == ["0", "1", "2"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_giving_back_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     lab = Back(tmp_path)

@@ -15,6 +15,7 @@ from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 
 
@@ -207,6 +208,7 @@ def test_examples_import_what_is_promised_and_nothing_else() -> None:
                 assert "." not in "".join(name for name in names if name.startswith("rmqtool")), path
 
 
+@by_turns(3)
 def test_a_program_of_others_sees_our_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -22,6 +22,7 @@ from rmqtool.store.queues.timer.messages import in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import waiting
 from rmqtool.store.repair.rebuild import rebuild
 from tests import timers
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -178,6 +179,7 @@ def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
     assert words == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
     chosen = random.Random(seed)

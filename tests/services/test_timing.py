@@ -19,7 +19,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.services.build import TIME, never
 from tests.services.live import Lab
 from tests.store.crashes import Killed, Seam
@@ -275,6 +275,7 @@ def serve(path: Path, conf: dict[str, str], start: int) -> int:
     return now[0]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = Loop(tmp_path / "for-settings", timerRollWindowSlot="3").settings

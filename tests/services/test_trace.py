@@ -9,6 +9,7 @@ import pytest
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.trace import Trace, trace
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import HOST, TIME, Builder, log_of, never
@@ -46,6 +47,7 @@ def expected(key: str) -> list[str]:
     return ["delayed"] if kind == "far" else ["stored"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ["broker", "broker-crash"])
 def test_every_message(case: str, golden: Unpacked) -> None:
     ids = unique_ids(case)

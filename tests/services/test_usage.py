@@ -14,10 +14,11 @@ from formats.message.properties import parse
 from formats.primitives import address_text
 from rmqtool.services.usage.parts import measure_parts
 from rmqtool.services.usage.usage import KINDS, Choice, Usage, measure
+from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.log.scan import scan_log
-from tests import damage
+from tests import damage, roles
 from tests.amounts import some
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -77,6 +78,15 @@ def test_sums_are_those_of_a_walk(case: str, golden: Unpacked) -> None:
         assert usage.log_bytes == usage.bytes == sum(size for _count, size in wanted.values())
         assert [row["bytes"] for row in usage.rows] == sorted((row["bytes"] for row in usage.rows), reverse=True)
         assert abs(sum(row["share"] for row in usage.rows) - 1) < 1e-4
+
+
+@pytest.mark.parametrize(("case", "node"), [(roles.OLD_DLEDGER, "n0"), (roles.DLEDGER, "n2"), (roles.MULTI_PATH, "a")])
+def test_logs_of_other_forms(case: str, node: str, tmp_path: Path) -> None:
+    unpacked = roles.unpack(case, node, tmp_path)
+    log = CommitLog(StoreLayout(str(unpacked.store), load(str(unpacked.conf))))
+    usage = measure(log, "queue", Choice(), never)
+    assert usage.messages
+    assert sums_of(usage) == plain_sums(log.walk(crc=False), PLAIN["queue"])
 
 
 def test_only_what_is_chosen(golden: Unpacked) -> None:

@@ -19,6 +19,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.services.build import Builder
 
@@ -180,6 +181,7 @@ MESSAGES = st.builds(
 )
 
 
+@by_turns(3)
 @given(messages=st.lists(MESSAGES, max_size=12), engine=st.sampled_from(["4.9", "5.3"]), light=st.booleans())
 @settings(max_examples=40)
 def test_whatever_is_taken_is_kept(

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests import goldens
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of
 from tests.store.walked import ALL_VERBS, Walk, commands_in, run_case, starts, walk, walk_from
@@ -25,6 +25,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_bases(tmp_path_factory.mktemp("bases"))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(some(8, 400)))
 def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None:
     """Beside the log, and in every second case of the log too; ``python -m tests.store.walked`` runs more."""
@@ -33,6 +34,7 @@ def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None
     assert not told, "\n".join(told)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ["crash", "short-last-file", "body-bit-flip-last-file"])
 def test_from_any_command(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy(case)

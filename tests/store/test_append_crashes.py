@@ -14,7 +14,7 @@ from rmqtool.store.append.create import create
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
@@ -87,6 +87,7 @@ def log_and_queues(path: Path) -> dict[str, str]:
     return {name: digest for name, digest in content(path).items() if name.startswith(("commitlog", "consumequeue"))}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("dispatched", ["when asked", "beside"])
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_at_every_step(
@@ -127,6 +128,7 @@ def test_at_every_step(
         assert lost > 0  # some message was written and not yet acknowledged
 
 
+@by_turns(3)
 def test_killed_without_a_word(tmp_path: Path) -> None:
     """kill -9 of the command again and again; whoever feeds it goes on after what the log has."""
     path = tmp_path / "s"

@@ -23,6 +23,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import scan
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records
 from tests.store.bulk_samples import LEVELS, agree, drained, positioned, rows_of, same_puts
@@ -32,6 +33,7 @@ from tests.store.helpers import conf_of, content
 pytestmark = pytest.mark.slow
 
 
+@by_turns(3)
 @pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("case", goldens.cases())
 def test_golden_logs_are_dispatched_the_same(golden: Unpacked, case: str, light: bool) -> None:
@@ -293,6 +295,7 @@ def test_rows_are_told_apart_by_queue() -> None:
     )
 
 
+@by_turns(4)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []

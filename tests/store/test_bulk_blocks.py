@@ -16,6 +16,7 @@ from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels, RecordBatch
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.log import scan
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, records
 from tests.store.bulk_samples import MAGIC, agree, drained, positioned, rows_of, same_puts
@@ -24,6 +25,7 @@ BASE = 1 << 40
 SIZES = [1, 64, 333, 5000]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("size", [150, 5000])
 @pytest.mark.parametrize("case", goldens.cases())
 def test_golden_logs_are_the_same_in_blocks_of_any_size(

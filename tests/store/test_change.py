@@ -16,7 +16,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import dispatch, plan, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam
@@ -57,6 +57,7 @@ def lose_last(store: Path) -> None:
 LOSE: dict[str, Callable[[Path], None]] = {"rebuild": lose_some, "dispatch": lose_last}
 
 
+@by_turns(4)
 @pytest.mark.parametrize(
     ("command", "case"),
     [
@@ -73,6 +74,7 @@ def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unp
     kill_anywhere_and_run_again(command, case, golden_copy, seam)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("command", "case"), [("recover", "index-deleted"), ("dispatch", "clean")])
 def test_killed_anywhere_in_what_threads_do(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
     with compiled_way() as gone:

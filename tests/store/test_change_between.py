@@ -16,6 +16,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import recover
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.dying import killed
 from tests.store.helpers import tree
@@ -95,6 +96,7 @@ def meanwhile(store: Path, count: int) -> None:
     hidden.rename(home)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: "-".join(word for word in words[:3:2]))
 def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Path) -> None:
     killed(4, "recover", torn, "--yes", "--broker-conf", conf)

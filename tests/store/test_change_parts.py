@@ -19,7 +19,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan, recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
 from tests import damage
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.conftest import Unpacked
 from tests.store import test_check_compaction, test_cut_timer, test_truncate, test_whole_extension
 from tests.store.crashes import Killed, Seam
@@ -128,6 +128,7 @@ def seen(store: Path) -> dict[str, str]:
     return found
 
 
+@by_turns(5)
 @pytest.mark.parametrize("name", CASES)
 def test_killed_anywhere_and_run_again(
     name: str, golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from rmqtool import Message, Store
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals, Stop
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import rmqtool
 from tests.store.dying import ended
 from tests.store.helpers import content, tree
@@ -45,6 +45,7 @@ def wide(tmp_path: Path) -> Path:
     return store
 
 
+@by_turns(3)
 @each
 @pytest.mark.parametrize("times", [1, 5])
 def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tm
     assert "Nothing to do" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out
 
 
+@by_turns(3)
 @each
 @pytest.mark.parametrize("step", [-1, -9, -40])
 def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf: Path) -> None:
@@ -97,6 +99,7 @@ def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf
     assert not Path(f"{wide}.rmqtool").exists()
 
 
+@by_turns(3)
 @each
 def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"

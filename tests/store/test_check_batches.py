@@ -17,6 +17,7 @@ from rmqtool.store.layout.paths import BATCH_UNIT as UNIT
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import batch_queues_of
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.findings import Told, flip, found_in, told, write
@@ -191,6 +192,7 @@ def test_explain_tells_of_every_code() -> None:
         assert CODES[code].title in result.out
 
 
+@by_turns(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_bytes_are_checked_and_read(seed: int, golden_copy: Unpacked) -> None:
     rng = random.Random(seed)

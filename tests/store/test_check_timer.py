@@ -13,6 +13,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.repair.rebuild import rebuild
 from tests import timers
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import Told, found_in, told, write
 
@@ -286,6 +287,7 @@ def test_a_flood_is_counted(golden_copy: Unpacked) -> None:
 UNMENDED = [torn_unit, half_a_unit, another_deliver_time, queue_not_taken, a_file_that_is_none]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in UNMENDED], ids=lambda damage: damage.__name__)
 def test_what_is_advised_mends(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.dying import ended, killed
 from tests.store.helpers import content, cut_queues
@@ -127,6 +128,7 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
         assert [opened.append(Message(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("step", range(1, 7))
 def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
     step: int, store: Path, conf: Path, tmp_path: Path

@@ -19,6 +19,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 
@@ -96,6 +97,7 @@ def test_files_of_5_3_in_order_are_not_written(tmp_path: Path) -> None:
     assert doctor.warnings == ["the config files are not compared with queues and log: there are none that are read"]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("content", [b"", b"\0" * 500, b"{", b'{"topicConfigTable":5}', None])
 @pytest.mark.parametrize("name", [name for name in NAMES if "lmq" not in name])
 def test_a_broken_or_missing_file_comes_from_its_bak(name: str, content: bytes | None, store: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -37,6 +38,7 @@ def findings(store: Path, *, code: int = 0) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.out.splitlines()]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("folder", [True, False])
 @pytest.mark.parametrize("case", ["broker", "broker-5.3.3", "broker-5.5.0"])
 def test_a_deleted_topic_is_named_as_deleted(case: str, folder: bool, golden_copy: Unpacked) -> None:

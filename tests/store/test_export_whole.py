@@ -15,6 +15,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.salvage import compacted
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 from tests.store.findings import flip
@@ -33,6 +34,7 @@ def rows(store: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in said.out.splitlines()]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ROCKS + IN_FILES)
 def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store, new = golden(case), tmp_path / "new"

@@ -18,7 +18,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
@@ -70,6 +70,7 @@ def prepared(golden_copy: Unpacked, command: str) -> Path:
     return store
 
 
+@by_turns(4)
 @pytest.mark.parametrize("way", ["plain", "compiled"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacked, disk: Disk) -> None:
@@ -119,6 +120,7 @@ def test_a_plan_names_the_place_that_it_needs(golden_copy: Unpacked, disk: Disk)
         plan(StoreLayout(str(store), conf_of(CASE)))
 
 
+@by_turns(3)
 def test_salvage_leaves_nothing_where_there_is_no_room(golden: Unpacked, disk: Disk, tmp_path: Path) -> None:
     new = tmp_path / "new"
     layout = StoreLayout(str(golden(CASE)), conf_of(CASE))

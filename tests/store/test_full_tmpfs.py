@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import process
 from tests.test_architecture import ROOT
 
@@ -54,6 +55,7 @@ def fill(place: Path) -> None:
     assert not os.statvfs(place).f_bavail
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "command", [["check"], ["commitlog", "dump", "-o", "ndjson"], ["recover", "--dry-run"], ["topic", "list"]]
 )

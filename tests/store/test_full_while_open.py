@@ -15,7 +15,7 @@ from rmqtool.services.open_store.reading import read_store
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.append.space import WritePlaces
-from tests.amounts import some
+from tests.amounts import by_turns, some
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +137,7 @@ class Lab:
         return bytes(found.body)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=["full", "descriptors"])
 @pytest.mark.parametrize("more", [{}, {"enableConsumeQueueExt": "true"}, {"flushDiskType": "SYNC_FLUSH"}], ids=str)
 def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

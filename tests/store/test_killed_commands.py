@@ -14,7 +14,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.command import recover
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import RMQTOOL
 from tests.store.helpers import content
 
@@ -106,6 +106,7 @@ def writes(store: Path, name: str) -> bool:
     return Path(f"{store}.new.salvaging" if name in COPIES else f"{store}.rmqtool").exists()
 
 
+@by_turns(5)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
     damage, words = COMMANDS[name]

@@ -21,6 +21,7 @@ from rmqtool.store.disk import new_files
 from rmqtool.store.disk.new_files import PREFIX, make_file, open_at_length, sweep
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, process
 from tests.store.helpers import content
 
@@ -68,6 +69,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+@by_turns(3)
 def test_many_topics_and_small_files(tmp_path: Path) -> None:
     """Log files by one thread, queue and index files by the other, thousands of them; literally as it once failed."""
     sizes = {"mappedFileSizeCommitLog": str(2 << 20), "mappedFileSizeConsumeQueue": "2000"}
@@ -82,6 +84,7 @@ def test_many_topics_and_small_files(tmp_path: Path) -> None:
     assert worst(path, sizes) == []
 
 
+@by_turns(3)
 def test_both_threads_in_every_way(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_DISPATCH_BYTES", 2000)
     path, given = tmp_path / "s", messages(2_500, 50)
@@ -190,6 +193,7 @@ def mounted(tmp_path: Path) -> Iterator[Any]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
+@by_turns(3)
 @ROOT_ONLY
 @pytest.mark.parametrize("how", ["symlink", "mount"])
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
@@ -211,6 +215,7 @@ def test_a_part_on_another_file_system(part: str, how: str, way: str, tmp_path: 
     assert not list(tmp_path.rglob(f"{PREFIX}*"))
 
 
+@by_turns(3)
 @ROOT_ONLY
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "."])
 def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: Any) -> None:
@@ -264,6 +269,7 @@ def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: An
     assert [code for code in worst(path, settings) if not code.startswith("checkpoint")] == []
 
 
+@by_turns(3)
 def test_few_descriptors(tmp_path: Path) -> None:
     """3,000 topics, hundreds of log and index files, and 64 descriptors; then once more with all that is there."""
     path, conf = tmp_path / "s", tmp_path / "broker.conf"

@@ -248,18 +248,18 @@ def test_damage_to_files_of_controller_mode(
 # -- DLedger ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dledger_log_is_told_and_not_read(golden: Unpacked) -> None:
+def test_a_dledger_log_is_read(golden: Unpacked) -> None:
     store = golden("dledger")
-    assert codes(store) == ["not-checked"]
+    assert codes(store) == []
     (log,) = [one for one in info(store)["files"] if one["kind"] == "dledger-n0"]
     count = goldens.facts("dledger")["messages"]
     last = count - 1
     assert log["note"] == (
-        f"DLedger commit log: not read; entries up to {last}, committed up to {last}; term 0, voted for n0"
+        f"DLedger commit log; entries up to {last} of term 0, committed up to {last}; term 0, voted for n0"
     )
     result = rmqtool("query-offset", store, "Orders", 0, 0)
-    assert result.code == 5
-    assert "a DLedger log, which is not read" in result.err
+    assert result.code == 0
+    assert len(rows("commitlog", "dump", store)) == count
 
 
 # -- timers beyond the window, batch queues, compaction, light queues and POP in one store -----------------------------

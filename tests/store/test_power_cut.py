@@ -12,6 +12,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Medium
 from tests.store.helpers import conf_of, content
@@ -38,6 +39,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], o
 }
 
 
+@by_turns(4)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_cut_anywhere(
     command: str, golden: Unpacked, golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from rmqtool.store.queues import builder as queue_builder
 from rmqtool.store.recovery import dispatcher
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, state_from, state_of, tree
 
@@ -42,6 +43,7 @@ def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_
     assert tree(store.parent) == before
 
 
+@by_turns(3)
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("case", LOADED)
 def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: str, golden_copy: Unpacked) -> None:

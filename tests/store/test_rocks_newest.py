@@ -23,6 +23,7 @@ from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.rocks_open import rocks_queues_of
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
@@ -81,6 +82,7 @@ def test_what_the_kill_took_is_said(golden: Unpacked) -> None:
     assert rmqtool("topic", "list", golden(WHOLE)).err.count("physical offset") == 0
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", CASES)
 def test_each_message_is_found_by_its_keys(case: str, golden: Unpacked) -> None:
     wanted: dict[tuple[str, str], set[int]] = {}
@@ -150,6 +152,7 @@ def test_transactions_ended_as_their_producer_saw_it(case: str, extra: set[str],
     ]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("command", ["salvage", "export"])
 @pytest.mark.parametrize("case", [WHOLE, OLD_HALVES])
 def test_a_store_in_files_has_all_of_it(command: str, case: str, golden: Unpacked, tmp_path: Path) -> None:

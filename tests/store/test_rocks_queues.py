@@ -30,6 +30,7 @@ from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.batch import every_queue, open_any_queue
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -262,6 +263,7 @@ def test_files_count_before_the_database(golden: Unpacked, golden_copy: Unpacked
 # -- damaged bytes ----------------------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000005", "000010.sst", "000011.sst"])
 def test_damaged_files_end_in_one_line(golden_copy: Unpacked, name: str) -> None:
     store = golden_copy(CASE)

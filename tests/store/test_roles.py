@@ -13,6 +13,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, roles_of, says_role
 from rmqtool.store.roles.table import COMMANDS, TABLE, Verdict, heed, rule_of
 from tests import roles
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.roles import CONTROLLER, DLEDGER, MULTI_PATH, NEW_SLAVE, SLAVE, TIERED, Node, prints
@@ -178,6 +179,7 @@ def log_end(node: Node) -> int:
     return store_info(StoreLayout(str(node.store), load(str(node.conf)))).maxPhyOffset
 
 
+@by_turns(5)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_every_command_does_what_the_table_says(name: str, command: str, mended: Get, tmp_path: Path) -> None:

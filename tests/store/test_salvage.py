@@ -12,6 +12,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
@@ -23,6 +24,7 @@ def found_in(layout: StoreLayout) -> list[Found]:
     return [item for item in CommitLog(layout).walk() if isinstance(item, Found)]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", WITH_LOG)
 def test_every_intact_message_is_in_the_new_store(case: str, golden: Unpacked, tmp_path: Path) -> None:
     source = golden(case)

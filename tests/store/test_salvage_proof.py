@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.bench.salvage import Kept, golden_cases, seeded_cases, short_of, table
 from tests.damage import VERBS
 
@@ -18,6 +18,7 @@ BROKER_KEEPS = {
 }
 
 
+@by_turns(3)
 def test_golden_stores(tmp_path: Path) -> None:
     kept = {one.case: one for one in golden_cases(tmp_path)}
     assert not short_of(list(kept.values())), table(list(kept.values()))
@@ -27,6 +28,7 @@ def test_golden_stores(tmp_path: Path) -> None:
     assert kept["torn-last-record"].intact == 499
 
 
+@by_turns(5)
 @pytest.mark.slow
 def test_every_way_of_damage(tmp_path: Path) -> None:
     bases = some(1, 2)

@@ -14,6 +14,7 @@ from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.report import SalvageReport
 from rmqtool.store.salvage.survey import Survey, true_files
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.damage import log_files, swap_log_files
 from tests.store.helpers import conf_of, rewrite
@@ -42,6 +43,7 @@ def salvage(store: Path, target: Path) -> SalvageReport:
     return Salvage(StoreLayout(str(store), conf_of("clean")), str(target)).run()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("number", [0, 1, 7, 10**6, 2**62, -1, -(2**63)])
 @pytest.mark.parametrize("which", [0, 1, 250])
 def test_a_wrong_queue_offset_costs_no_message(number: int, which: int, golden_copy: Unpacked, tmp_path: Path) -> None:

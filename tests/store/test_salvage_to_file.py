@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from rmqtool.analytics.dump.salvaged import write_parquet
-from rmqtool.cli.repair.run_salvage import write_ndjson
+from rmqtool.cli.repair.salvage import write_ndjson
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.to_file import Tell, WriteAll, salvage_to_file
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
@@ -24,6 +25,7 @@ FORMS: dict[str, WriteAll] = {"ndjson": write_ndjson, "parquet": write_parquet}
 DAMAGED = "body-bit-flip-first-file-no-checkpoint"
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", WITH_LOG)
 def test_ndjson_is_what_commitlog_dump_prints(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store, out = golden(case), tmp_path / "out.ndjson"
@@ -39,6 +41,7 @@ def test_ndjson_is_what_commitlog_dump_prints(case: str, golden: Unpacked, tmp_p
     assert sorted(os.listdir(tmp_path)) == ["out.ndjson"] + ["out.ndjson.lost+found"] * done.code
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", WITH_LOG)
 def test_parquet_has_the_same_messages(case: str, golden: Unpacked, tmp_path: Path) -> None:
     import pyarrow.parquet as pq

@@ -9,6 +9,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.recovery.command import plan
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.damage import log_files
@@ -26,6 +27,7 @@ def swap(store: Path, pair: tuple[int, int]) -> None:
     aside.rename(other)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ["clean", "crash"])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_it_is_named_and_does_no_harm(

@@ -16,6 +16,7 @@ from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.tier.tier import Tier, local_ranges
 from tests import roles
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.roles import TIERED, Node, prints
 
@@ -210,6 +211,7 @@ DAMAGES: dict[str, Callable[[list[Path]], object]] = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("topic", ["History", "%RETRY%billing", "Invoices"])
 def test_recover_ends_a_queue_where_its_tier_does(topic: str, damage: str, node: Node) -> None:

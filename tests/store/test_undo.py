@@ -9,6 +9,7 @@ from rmqtool.store.changes.undo import plan_undo, undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 from tests.store.test_change import Killed, Seam
@@ -16,6 +17,7 @@ from tests.store.test_change import Killed, Seam
 LOADED = [c for c in goldens.cases() if goldens.has(c, "recovered.json") and goldens.has(c, "messages.ndjson.gz")]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", LOADED)
 def test_a_recovered_store_is_put_back(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
@@ -40,6 +42,7 @@ def test_a_recovered_store_is_put_back(case: str, golden_copy: Unpacked) -> None
     }
 
 
+@by_turns(3)
 def test_killed_anywhere_and_run_again(golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     case = "torn-last-record"
     seam = Seam(monkeypatch)

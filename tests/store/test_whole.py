@@ -9,6 +9,7 @@ import pytest
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.damage import UNIT, log_files, records_of
 from tests.store.helpers import conf_of, tree
@@ -22,6 +23,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_bases(tmp_path_factory.mktemp("bases"))
 
 
+@by_turns(4)
 @pytest.mark.parametrize("part", range(4))
 def test_random_damages_beside_the_log(part: int, bases: list[Base], tmp_path: Path) -> None:
     for number in range(part * 25, part * 25 + 25):

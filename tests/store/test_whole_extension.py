@@ -14,6 +14,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 from tests.whole import faults_of
@@ -74,6 +75,7 @@ def empty_next(store: Path) -> None:
 DAMAGES = [files_gone, cut_to(0.0), cut_to(0.01), cut_to(0.9), longer, zeros, garbage, foreign, empty_next]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("number", range(len(DAMAGES)))
 def test_no_entry_leads_where_no_unit_is(number: int, engine: str, golden_copy: Unpacked) -> None:

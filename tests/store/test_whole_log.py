@@ -14,6 +14,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan, recover
 from tests import damage
+from tests.amounts import by_turns
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content, tree
 from tests.whole import ENGINES, Base, faults_of, make_bases
@@ -92,6 +93,7 @@ def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[byte
     return intact(store, base)
 
 
+@by_turns(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
@@ -106,6 +108,7 @@ def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp
     assert tree(store) == before
 
 
+@by_turns(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("name", GAPPED)
@@ -145,6 +148,7 @@ def test_a_longer_file_that_holds_messages_is_not_cut(base: Base, tmp_path: Path
     assert tree(store) == before
 
 
+@by_turns(4)
 @pytest.mark.parametrize("name", ["last but one half", "middle twice as long"])
 def test_killed_anywhere_and_run_again(name: str, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change = (WHOLE | GAPPED)[name]

@@ -1,14 +1,15 @@
 """Consumer groups of a live cluster. No request is made in the name of a group."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from formats.config.files import QueueOffset
+from formats.model.groups import SubscriptionGroup
 from formats.remoting import headers as h
 from formats.remoting.bodies import ConsumeStats
 from formats.remoting.codes import RequestCode as C
-from formats.topics import DLQ_PREFIX
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.admin.live.questions import Node, Questions, Warn, ask, body
 from rmqtool.admin.live.tables import (
     Ranges,
@@ -20,7 +21,7 @@ from rmqtool.admin.live.tables import (
     fetch_topics,
 )
 from rmqtool.admin.target import Target
-from rmqtool.services.consumers.groups import GroupInfo, GroupLag, group_info, lag_row, topic_state
+from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, offset_state, topic_state, total_diff
 from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
 from rmqtool.services.lookup.retry_names import RetryNames
 
@@ -65,6 +66,10 @@ class LiveGroups:
         self, target: Target, warn: Warn, say: Warn, wanted: Callable[[str, str], bool] = lambda _group, _topic: True
     ) -> None:
         self._target, self._warn, self._say, self._wanted = target, warn, say, wanted
+
+    def holding(self, _queue_ids: Collection[int] = ()) -> bool:
+        """Whether POP consumers hold messages, which no broker tells."""
+        return False
 
     def infos(self) -> list[GroupInfo]:
         """Every group that a broker has settings or an offset of, sorted."""
@@ -124,16 +129,19 @@ class LiveGroups:
                 for queue_id in sorted({*known, *reads}):
                     found = queues.get(queue_id)
                     last = times.get((node, group), {}).get((topic, queue_id)) if times is not None else None
-                    yield lag_row(
-                        row=LiveGroupLag,
-                        state=topic_state(topic, queue_id, config),
+                    low = max(found.min_offset, 0) if found is not None else None
+                    high = max(found.max_offset, 0) if found is not None else None
+                    offset = known.get(queue_id)
+                    yield LiveGroupLag(
                         group=group,
                         topic=topic,
                         queueId=queue_id,
-                        consumerOffset=known.get(queue_id),
-                        minOffset=max(found.min_offset, 0) if found is not None else None,
-                        brokerOffset=max(found.max_offset, 0) if found is not None else None,
+                        consumerOffset=offset,
+                        minOffset=low,
+                        brokerOffset=high,
+                        diff=high - (offset or 0) if high is not None else None,
                         lastTimestamp=last,
+                        state=offset_state(offset, low, high, topic_state(topic, queue_id, config)),
                         inFlight=None,
                         brokerName=node.name,
                     )
@@ -157,8 +165,8 @@ class LiveGroups:
         pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
         retry_names = RetryNames({*names}, known, pairs)
         self._say_untold("inFlight")
-        infos = (
-            group_info(
+        return [
+            _info(
                 group,
                 [table[group] for table in configs.values() if group in table],
                 rows[group],
@@ -166,8 +174,7 @@ class LiveGroups:
                 _dead_letters(DLQ_PREFIX + group, tables, ranges),
             )
             for group in sorted(names)
-        )
-        return [replace(info, inFlight=None) for info in infos]
+        ]
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -203,6 +210,32 @@ class LiveGroups:
 
     def _say_untold(self, *names: str) -> None:
         self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+
+
+def _info(
+    group: str,
+    configs: Sequence[SubscriptionGroup],
+    rows: Sequence[GroupLag],
+    names: RetryNames,
+    dead_letters: int | None,
+) -> GroupInfo:
+    """A group, and the sums of its queues. What brokers do not agree in is None."""
+    retries = {row.topic for row in rows if row.topic.startswith(RETRY_PREFIX) and names.of(row.topic).group == group}
+    own = [row for row in rows if row.topic not in retries]
+    enabled, times = {one.consume_enable for one in configs}, {one.retry_max_times for one in configs}
+    return GroupInfo(
+        group=group,
+        configured=bool(configs),
+        consumeEnable=enabled.pop() if len(enabled) == 1 else None,
+        retryMaxTimes=times.pop() if len(times) == 1 else None,
+        topics=len({row.topic for row in own}),
+        queues=len(own),
+        diff=total_diff(own),
+        retryDiff=total_diff(row for row in rows if row.topic in retries),
+        deadLetters=dead_letters,
+        problems=sum(row.state in PROBLEMS for row in rows),
+        inFlight=None,
+    )
 
 
 async def _fetch_ranges_of(

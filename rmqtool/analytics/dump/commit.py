@@ -71,14 +71,14 @@ class Journal:
         folder.sync("")
         for name in self.remove:
             folder.delete(name)
-        made = set()
+        folders = set()
         for name in self.files:
             if folder.size(f"{STAGING}/{name}") is None:
                 continue  # moved already
             level = name.rpartition("/")[0]
-            if level and level not in made:
+            if level and level not in folders:
                 folder.make(level)
-                made.add(level)
+                folders.add(level)
             folder.move(f"{STAGING}/{name}", name)
         folder.sync_names()
         folder.write(MANIFEST, text(self.manifest), STAGING, lasting=True)

@@ -92,11 +92,11 @@ def dump_to_parquet(
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)
-    for words in messages_elsewhere(layout, what="not written"):
+    for warning in messages_elsewhere(layout, what="not written"):
         if tell is not None:
-            tell(f"warning: {words}")
+            tell(f"warning: {warning}")
         else:
-            warnings.warn(words, stacklevel=2)
+            warnings.warn(warning, stacklevel=2)
     with clean(out):
         output = open_output(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
@@ -168,8 +168,8 @@ class _Dump:
             _Reading(job, splits, done, context, options.where, self._tell).all(self._log, self._progress)
             merged = run_splits(job, _merges(job, splits, done), context, tell=self._tell)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
-        found = [done[split.number] for split in splits]
-        parts = [part for each in (*found, *merged) for part in each.parts]
+        reports = [done[split.number] for split in splits]
+        parts = [part for each in (*reports, *merged) for part in each.parts]
         if not parts and not self._before:
             parts = _empty(job, output)
         output.keep_only(part.path for part in parts)
@@ -184,10 +184,10 @@ class _Dump:
             expired_bytes=self._expired,
             position=None if position is None else position.next,
             spark=spark,
-            startup_seconds=startup if options.where is not None else _first(found, startup, self._began),
+            startup_seconds=startup if options.where is not None else _first(reports, startup, self._began),
             seconds=time.monotonic() - self._began,
             **_sums(
-                [each.tally for each in found],
+                [each.tally for each in reports],
                 [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
             ),
         )
@@ -232,8 +232,8 @@ def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> di
 
 def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
     """A value as it comes back from JSON."""
-    made: dict[str, Any] = json.loads(json.dumps(value))
-    return made
+    copy: dict[str, Any] = json.loads(json.dumps(value))
+    return copy
 
 
 @contextmanager

@@ -142,23 +142,23 @@ class Claim:
     def _others(self) -> dict[str, Any]:
         """The claims of others, as they are now."""
         selector = fs.FileSelector(self._folder.path, allow_not_found=True)
-        found = {}
+        others = {}
         for info in self._folder.fs.get_file_info(selector):
             if info.base_name.startswith(CLAIM) and info.base_name != self._name:
-                found[info.base_name] = self._folder.read_json(info.base_name)
-        return found
+                others[info.base_name] = self._folder.read_json(info.base_name)
+        return others
 
     def _outlive(self) -> None:
-        seen = {name: (claim, time.monotonic()) for name, claim in self._others().items()}
-        while seen:
-            for name, (claim, since) in list(seen.items()):
+        first_seen = {name: (claim, time.monotonic()) for name, claim in self._others().items()}
+        while first_seen:
+            for name, (claim, since) in list(first_seen.items()):
                 alive = _lives(claim)
                 if alive or (alive is None and self._folder.read_json(name) != claim):
                     raise Busy
                 if alive is False or time.monotonic() - since > EXPIRED:
                     self._folder.delete(name)
-                    del seen[name]
-            if not seen:
+                    del first_seen[name]
+            if not first_seen:
                 break
             time.sleep(1.0)
         if self._others():

@@ -321,19 +321,19 @@ def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = Fal
         Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
     """
     path = local_path(location)
-    made: Output
+    output: Output
     if path is None:
-        made = MoveOutput(location, overwrite=overwrite, grow=grow)
+        output = MoveOutput(location, overwrite=overwrite, grow=grow)
     else:
         path = os.path.realpath(path)
         _check_apart(location, path, keep_out)
         beside = os.R_OK | os.W_OK | os.X_OK
         inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), beside))
         inside = inside or grow
-        made = MoveOutput(path, overwrite=overwrite, grow=grow) if inside else SwapOutput(path, overwrite=overwrite)
-        made.name = location
-    made.check()
-    return made
+        output = MoveOutput(path, overwrite=overwrite, grow=grow) if inside else SwapOutput(path, overwrite=overwrite)
+        output.name = location
+    output.check()
+    return output
 
 
 def _check_directory(name: str, path: str, *, overwrite: bool, grow: bool) -> None:

@@ -169,21 +169,21 @@ class PartWriter:
         if not self._partition_by:
             self._write((), pa.Table.from_batches(batches))
             return
-        found = Partitioned(join_batches(batches), self._partition_by)
-        if self._spill and (self.spills or found.small(SMALL, self._open) > _FEW):
-            for key, rows, _size in found.larger(SMALL, self._open):
+        partitioned = Partitioned(join_batches(batches), self._partition_by)
+        if self._spill and (self.spills or partitioned.small(SMALL, self._open) > _FEW):
+            for key, rows, _size in partitioned.larger(SMALL, self._open):
                 self._write(key, pa.Table.from_batches([rows]))
-            rest = found.rest() if leave else None
+            rest = partitioned.rest() if leave else None
             if rest is None or memory_of(rest) > leave:
                 rest = None
-                self.spills.append(write_spill(self._folder, found))
+                self.spills.append(write_spill(self._folder, partitioned))
         else:
-            for key, rows, size in found.largest(leave):
+            for key, rows, size in partitioned.largest(leave):
                 if leave or key in self._open or size > SMALL:
                     self._write(key, pa.Table.from_batches([rows]))
                 else:
                     self._write_small(key, rows, size)
-            rest = found.rest()
+            rest = partitioned.rest()
         if rest is not None:
             # many small partitions may wait until their rows are worth a row group
             self._waiting, self._waiting_rows = [rest], rest.num_rows

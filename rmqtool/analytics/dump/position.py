@@ -50,11 +50,13 @@ class Position:
             raise ValueError("no position")
         if any(not isinstance(number, int) or isinstance(number, bool) for number in value.values()):
             raise ValueError("a position has whole numbers")
-        found = cls(**value)
-        proved = 0 <= found.last < found.last_end <= found.next and 0 <= found.last_crc < 1 << 32
-        if not 0 <= found.next < _MOST or not (proved or (found.last, found.last_end, found.last_crc) == (-1, 0, 0)):
+        position = cls(**value)
+        proved = 0 <= position.last < position.last_end <= position.next and 0 <= position.last_crc < 1 << 32
+        if not 0 <= position.next < _MOST or not (
+            proved or (position.last, position.last_end, position.last_crc) == (-1, 0, 0)
+        ):
             raise ValueError("a position's record lies before it")
-        return found
+        return position
 
     @classmethod
     def of(cls, output: str, manifest: dict[str, Any] | None, kept: dict[str, Any]) -> "Position":
@@ -90,10 +92,10 @@ class Position:
             Inside: the offset lies inside a record.
             UnreadableStore: the log cannot be read.
         """
-        found = _record_before(log, physical_offset)
-        if found is None:
+        before = _record_before(log, physical_offset)
+        if before is None:
             return cls(physical_offset)
-        file, first, end = found
+        file, first, end = before
         crc = crc_of(file, first, end)
         file.release()
         return cls(physical_offset, file.base + first, file.base + end, crc)
@@ -158,10 +160,10 @@ def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, 
         window, start = _WINDOW, stop
         while start > 0:
             start, window = max(stop - window, 0), 16 * window
-            if (found := _last_in(file, start, stop)) is not None:
-                if file.base + found[1] > physical_offset:
-                    raise Inside(f"{physical_offset} lies inside of the message at {file.base + found[0]}")
-                return file, *found
+            if (last := _last_in(file, start, stop)) is not None:
+                if file.base + last[1] > physical_offset:
+                    raise Inside(f"{physical_offset} lies inside of the message at {file.base + last[0]}")
+                return file, *last
         file.release()
     return None
 

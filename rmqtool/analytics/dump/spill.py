@@ -52,13 +52,13 @@ class Spill:
         Raises:
             ValueError: it is something else.
         """
-        found = cls(value["path"], value["bytes"], tuple(value["first"]), tuple(value["sizes"]))
-        numbers = (found.bytes, *found.first, *found.sizes)
-        if not isinstance(found.path, str) or not _NAME.fullmatch(found.path):
+        spill = cls(value["path"], value["bytes"], tuple(value["first"]), tuple(value["sizes"]))
+        numbers = (spill.bytes, *spill.first, *spill.sizes)
+        if not isinstance(spill.path, str) or not _NAME.fullmatch(spill.path):
             raise ValueError("not the name of a spill file")
-        if any(type(number) is not int or number < 0 for number in numbers) or len(found.first) != len(found.sizes):
+        if any(type(number) is not int or number < 0 for number in numbers) or len(spill.first) != len(spill.sizes):
             raise ValueError("no spill file")
-        return found
+        return spill
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

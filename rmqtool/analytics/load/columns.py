@@ -59,7 +59,7 @@ def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         UnfitColumn: a column with values is of a type that cannot hold what it is for.
     """
     refused: _Refused = {}
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for name in COLUMNS:
         if name not in batch.schema.names:
             continue
@@ -70,13 +70,13 @@ def fit_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         if len(unreadable):
             refused.update((row, f"{name}: not UTF-8") for row in unreadable.tolist() if row not in refused)
             column = _without(column, unreadable)
-        found.update(_MADE[name](name, column, refused))
+        columns.update(_MADE[name](name, column, refused))
     if refused:
-        found[_ERROR] = pa.array(map(refused.get, range(batch.num_rows)), pa.string())
-    arrays = [found.get(field.name) for field in SCHEMA]
+        columns[_ERROR] = pa.array(map(refused.get, range(batch.num_rows)), pa.string())
+    arrays = [columns.get(field.name) for field in SCHEMA]
     arrays = [
-        pa.nulls(batch.num_rows, kind) if made is None else made
-        for made, kind in zip(arrays, SCHEMA.types, strict=True)
+        pa.nulls(batch.num_rows, kind) if array is None else array
+        for array, kind in zip(arrays, SCHEMA.types, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
@@ -174,8 +174,10 @@ def _time(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
         return _number(name, column, refused)
     times, per = _MILLIS[column.type.unit]
     values = column.cast(pa.int64())
-    made = values.fill_null(0).to_numpy(zero_copy_only=False) * times // per  # seconds are of days: far from the limit
-    return {name: pa.array(made, pa.int64(), mask=_true(column.is_null()))}
+    times_ms = (
+        values.fill_null(0).to_numpy(zero_copy_only=False) * times // per
+    )  # seconds are of days: far from the limit
+    return {name: pa.array(times_ms, pa.int64(), mask=_true(column.is_null()))}
 
 
 def _text(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
@@ -225,7 +227,7 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
     pairs = pairs and [field.name for field in kind.value_type] == ["key", "value"]
     if not (pairs or pa.types.is_map(kind) or pa.types.is_struct(kind)):
         raise UnfitColumn(name, kind, "a map of texts")
-    made: list[list[tuple[str, str]] | None] = []
+    properties: list[list[tuple[str, str]] | None] = []
     for row, value in enumerate(column.to_pylist()):
         items: list[tuple[Any, Any]] | None = None
         if value is not None and pairs:
@@ -240,8 +242,8 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
             elif len(dict(items)) < len(items):
                 refused.setdefault(row, f"{name}: one of them is there twice")
                 items = None
-        made.append(items)
-    return {name: pa.array(made, _PROPERTIES)}
+        properties.append(items)
+    return {name: pa.array(properties, _PROPERTIES)}
 
 
 def _decode(value: Any) -> Any:
@@ -262,14 +264,14 @@ def _body(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
     simple = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not (simple or pa.types.is_nested(kind)):
         raise UnfitColumn(name, kind, "bytes, a text, or what JSON has")
-    made: list[bytes | None] = []
+    bodies: list[bytes | None] = []
     for row, value in enumerate(column):
         try:
-            made.append(_json(value.as_py(maps_as_pydicts="strict")) if value.is_valid else None)
+            bodies.append(_json(value.as_py(maps_as_pydicts="strict")) if value.is_valid else None)
         except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as err:
             refused.setdefault(row, f"{name}: not JSON: {err}")
-            made.append(None)
-    return {name: pa.array(made, pa.binary())}
+            bodies.append(None)
+    return {name: pa.array(bodies, pa.binary())}
 
 
 def _json(value: Any) -> bytes:

@@ -59,18 +59,18 @@ class Order:
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> list[Input]:
         """Sorted runs of what is in no order."""
-        made: list[Input] = []
+        sorted_runs: list[Input] = []
         waiting: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
             waiting.append(batch)
             size += batch.nbytes
             if size >= self._run_bytes:
-                made.append(self._run([self._sort(waiting)]))
+                sorted_runs.append(self._run([self._sort(waiting)]))
                 waiting, size = [], 0
         if waiting:
-            made.append(self._run([self._sort(waiting)]))
-        return made
+            sorted_runs.append(self._run([self._sort(waiting)]))
+        return sorted_runs
 
     def merge(self, inputs: Sequence[Input]) -> Iterator[pa.RecordBatch]:
         """All rows in order."""

@@ -39,15 +39,15 @@ def parquet_files(path: str) -> list[str]:
         raise BadValue(f"{path}: CSV is not taken, which has no types: give Parquet or NDJSON (--output ndjson)")
     if not os.path.isdir(path):
         return [path]
-    found = []
+    paths = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if name[0] not in "._")
-        found += [
+        paths += [
             os.path.join(folder, name) for name in sorted(names) if name.endswith(".parquet") and name[0] not in "._"
         ]
-    if not found:
+    if not paths:
         raise UnreadableStore(f"{path}: no Parquet files in it")
-    return found
+    return paths
 
 
 def count_of(paths: Sequence[str]) -> int:
@@ -80,12 +80,12 @@ def rows(
     """
     fields = fields or Fields()
     with ExitStack() as beside:
-        made: list[str] = []
+        temporary: list[str] = []
 
         def somewhere() -> str:
-            if not made:
-                made.append(scratch or beside.enter_context(scratch_dir("sort")))
-            return made[0]
+            if not temporary:
+                temporary.append(scratch or beside.enter_context(scratch_dir("sort")))
+            return temporary[0]
 
         files = [_File(number, path, fields) for number, path in enumerate(paths)]
         if any(file.has_offsets for file in files):
@@ -154,14 +154,14 @@ class _File:
             for batch in _read(self.path, file, list(dict.fromkeys(names.values()))):
                 named = pa.RecordBatch.from_arrays([batch.column(theirs) for theirs in names.values()], list(names))
                 try:
-                    found = fit_columns(named)
+                    fitted = fit_columns(named)
                 except UnfitColumn as err:
                     theirs = names[err.name]
                     called = f"column {theirs}" if theirs == err.name else f"column {theirs}, taken as {err.name},"
                     raise CorruptFile(self.path, None, f"{called} is {err.kind}, not {err.wanted}") from err
-                count = found.num_rows
-                found = found.append_column(FILE, pa.array(np.full(count, self.number, np.int64)))
-                yield found.append_column(ROW, pa.array(np.arange(at, at + count)))
+                count = fitted.num_rows
+                fitted = fitted.append_column(FILE, pa.array(np.full(count, self.number, np.int64)))
+                yield fitted.append_column(ROW, pa.array(np.arange(at, at + count)))
                 at += count
 
 

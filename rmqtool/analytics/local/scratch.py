@@ -70,11 +70,11 @@ def _has_locks(fd: int) -> bool:
 @contextmanager
 def scratch_dir(kind: str, above: str | None = None, *, hidden: bool = False) -> Iterator[str]:
     """A temporary directory for the duration of a ``with`` block."""
-    made = Scratch(kind, above, hidden=hidden)
+    scratch = Scratch(kind, above, hidden=hidden)
     try:
-        yield made.path
+        yield scratch.path
     finally:
-        made.remove()
+        scratch.remove()
 
 
 def _sweep(above: str) -> None:

@@ -54,7 +54,7 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
 
 def _before_position(rows: Rows, base: int, following: int) -> tuple[Rows, int]:
     """Rows up to the first that says its own position, and where that one begins."""
-    found = np.flatnonzero(rows.physical_offset == rows.at + base)
-    if not len(found):
+    indices = np.flatnonzero(rows.physical_offset == rows.at + base)
+    if not len(indices):
         return rows, following
-    return Rows(*(column[: found[0]] for column in rows)), int(rows.at[found[0]])
+    return Rows(*(column[: indices[0]] for column in rows)), int(rows.at[indices[0]])

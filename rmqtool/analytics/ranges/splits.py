@@ -33,6 +33,7 @@ class Split:
     last: bool  # whether the file is the log's last one
     exact: bool  # whether a record is known to begin at start, or to be missing there
     uri: str | None = None  # of a store that is elsewhere
+    entries: bool = False  # whether the file is of a DLedger log
 
     def segment(self) -> Segment:
         """The file, to be read."""
@@ -40,7 +41,7 @@ class Split:
             from rmqtool.analytics.remote.stores import attach_store
 
             attach_store(self.uri)
-        return Segment(self.path, self.base, self.size, 0)
+        return Segment(self.path, self.base, self.size, 0, entries=self.entries)
 
 
 class Walked(Protocol):
@@ -81,7 +82,8 @@ def plan(
             # what was never written behind the last of a file is no work for a task of its own
             end = limit if at + split_bytes >= filled else at + split_bytes
             last, exact = file is files[-1], at == 0
-            splits.append(Split(len(splits), file.path, file.base, file.size, at, end, last, exact, uri))
+            place = len(splits), file.path, file.base, file.size, at, end
+            splits.append(Split(*place, last, exact, uri, file.entries))
             if end == limit:
                 break
     return splits, unusable
@@ -107,16 +109,16 @@ def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple
     empty: list[Split] = []
     path, expected, waiting = "", -1, False
     for split in splits:
-        seen = walked(split)
+        walk = walked(split)
         if split.path != path:
-            path, expected, waiting = split.path, seen.next, False
+            path, expected, waiting = split.path, walk.next, False
         elif waiting:
             continue
         elif expected >= split.stop:
-            if seen.first < split.stop:
+            if walk.first < split.stop:
                 empty.append(split)
-        elif seen.first == expected:
-            expected = seen.next
+        elif walk.first == expected:
+            expected = walk.next
         else:
             again.append(replace(split, start=expected, exact=True))
             waiting = True

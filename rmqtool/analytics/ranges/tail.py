@@ -12,7 +12,7 @@ from rmqtool.analytics.ranges.beginning import WINDOW, is_queued
 from rmqtool.analytics.ranges.large import is_large
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.remote import need, reach, record_at
+from rmqtool.store.disk.remote import blank_room, need, reach, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, next_record
 
@@ -98,17 +98,18 @@ def _in_file(
         at, stopped = _over_records(view, at, file.size, budget)
         if stopped:
             return file.base + at, False
-        record = record_at(view, at, file.size, crc=False)
+        start = record_start(view, at)
+        record = record_at(view, start, file.size, crc=False)
         if isinstance(record, Record):
-            end = at + record.total_size
+            end = start + record.total_size
             need(view, end, end + _WORD)
             followed = following is not None or any(view[end : end + _WORD])
-            if not (followed or _is_whole(view, at, file.size)) or not budget.take(record.total_size):
+            if not (followed or _is_whole(view, start, file.size)) or not budget.take(record.total_size):
                 return file.base + at, False
             at = end
             continue
         if record.ending is Ending.FILLER:
-            room = int.from_bytes(view[at : at + 4], "big", signed=True)
+            room = blank_room(view, at)
             return (file.base + at + room if following is None and room >= _WORD else file.end), True
         if following is None and record.ending not in (Ending.DAMAGED, Ending.CUT):
             break  # nothing is written there yet

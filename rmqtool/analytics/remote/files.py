@@ -103,9 +103,9 @@ class Folder:
     def files(self, name: str = "") -> list[str]:
         """Every file below a directory, in order."""
         root = self.full(name)
-        found = self.fs.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        entries = self.fs.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
         skip = len(self.full("x")) - 1
-        return sorted(info.path[skip:] for info in found if info.type == fs.FileType.File)
+        return sorted(info.path[skip:] for info in entries if info.type == fs.FileType.File)
 
     def move(self, name: str, to: str) -> None:
         """Rename a file; where there are no renames, copy and delete."""
@@ -142,13 +142,13 @@ class Folder:
     def sync_names(self) -> None:
         """As :meth:`sync`, the names in the directory and in those below it that readers of Parquet look into."""
         if isinstance(self.fs, fs.LocalFileSystem):
-            found = []
+            synced = []
             for folder, folders, _names in os.walk(self.path):
                 folders[:] = [name for name in folders if not name.startswith("_")]
-                found.append(folder)
+                synced.append(folder)
             with closing(Barrier(self.path)) as barrier:
-                if not (len(found) >= _VERY_MANY and barrier.sync()):
-                    _sync_all(found)
+                if not (len(synced) >= _VERY_MANY and barrier.sync()):
+                    _sync_all(synced)
 
     def write_new(self, name: str, data: Any) -> None:
         """Write a file from one buffer."""

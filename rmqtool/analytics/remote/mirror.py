@@ -55,13 +55,13 @@ class Mirror(Partial):
             with tempfile.TemporaryFile(prefix="rmqtool-") as file:
                 fd = os.dup(file.fileno())
             os.truncate(fd, size)
-            made = super().__new__(cls, fd, size, access=mmap.ACCESS_READ)
+            mapped = super().__new__(cls, fd, size, access=mmap.ACCESS_READ)
         except OSError as err:
             raise _no_room(err) from err
-        finalize(made, os.close, fd)
-        made._fd, made._fetch, made._lock = fd, fetch, Lock()
-        made._state, made._next, made._ahead, made._whole = bytearray(-(-size // BLOCK)), -1, BLOCK, False
-        return made
+        finalize(mapped, os.close, fd)
+        mapped._fd, mapped._fetch, mapped._lock = fd, fetch, Lock()
+        mapped._state, mapped._next, mapped._ahead, mapped._whole = bytearray(-(-size // BLOCK)), -1, BLOCK, False
+        return mapped
 
     def need(self, start: int, stop: int) -> None:
         """As :meth:`Partial.need`. Who goes on where the last fetch ended gets more than is asked for, ever more."""

@@ -47,8 +47,8 @@ def clean(*uris: str) -> Iterator[None]:
     try:
         yield
     except RmqError as err:
-        said = str(err)
-        if (better := remove_secrets(said)) != said:
+        text = str(err)
+        if (better := remove_secrets(text)) != text:
             err.args = (better,)
         raise
 
@@ -59,21 +59,21 @@ def secrets_of(uri: str) -> set[str]:
     scheme, mark, rest = base.partition("://")
     if not mark:
         return set()
-    found = []
+    secrets = []
     if "@" in uri.partition("://")[2]:
         # a key that was not escaped may have a slash or a question mark in it: all before the last @ is about who asks
         authority = rest.partition("/")[0]
         who = authority.rpartition("@")[0] if "@" in authority else uri.partition("://")[2].rpartition("@")[0]
         user, colon, password = who.partition(":")
         if colon or scheme == "s3":
-            found.append(password)
+            secrets.append(password)
             if scheme == "s3" or "@" not in authority:
-                found += [user, who]
+                secrets += [user, who]
     for option in options.split("&"):
         name, _equals, value = option.partition("=")
         if name.lower() not in _OPEN:
-            found.append(value)
-    found += [decoded for text in found for decoded in (unquote(text), unquote_plus(text))]
+            secrets.append(value)
+    secrets += [decoded for text in secrets for decoded in (unquote(text), unquote_plus(text))]
     # who cannot parse a URI may name a part of it
-    found += [part for text in found for part in _BETWEEN.split(text) if len(part) >= _LONG]
-    return {text for text in found if len(text) >= _SHORTEST}
+    secrets += [part for text in secrets for part in _BETWEEN.split(text) if len(part) >= _LONG]
+    return {text for text in secrets if len(text) >= _SHORTEST}

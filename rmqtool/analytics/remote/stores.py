@@ -74,7 +74,7 @@ class Remote:
     @cached_property
     def _directories(self) -> dict[str, dict[str, Known]]:
         """Every directory by its path in the store, and what is in it by name."""
-        found: dict[str, dict[str, Known]] = {"": {}}
+        directories: dict[str, dict[str, Known]] = {"": {}}
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=True)
         for info in _call(self.root, lambda: self._fs.get_file_info(selector)):
             parts = info.path[len(self._path) :].strip("/").split("/")
@@ -82,12 +82,12 @@ class Remote:
             # object storage has no directories of its own: they are where files are below them
             for level in range(1, len(parts) + is_dir):
                 above, name = "/".join(parts[: level - 1]), parts[level - 1]
-                found.setdefault("/".join(parts[:level]), {})
-                found.setdefault(above, {})[name] = Known(name, is_dir=True, size=0, mtime_ns=0)
+                directories.setdefault("/".join(parts[:level]), {})
+                directories.setdefault(above, {})[name] = Known(name, is_dir=True, size=0, mtime_ns=0)
             if info.type == fs.FileType.File:
                 known = Known(parts[-1], is_dir=False, size=info.size, mtime_ns=info.mtime_ns or 0)
-                found.setdefault("/".join(parts[:-1]), {})[known.name] = known
-        return found
+                directories.setdefault("/".join(parts[:-1]), {})[known.name] = known
+        return directories
 
     def entries(self, path: str) -> list[Known]:
         """What is in a directory, by name."""
@@ -205,10 +205,12 @@ def matching(uri: str) -> list[str]:
     scheme, rest = base.rstrip("/").split("://", 1)
     levels = rest.split("/")
     fixed = next((number for number, level in enumerate(levels) if number and _PATTERN.search(level)), len(levels))
-    found = ["/".join(levels[:fixed])]
+    matches = ["/".join(levels[:fixed])]
     for level in levels[fixed:]:
-        found = [f"{above}/{name}" for above in found for name in _names(f"{scheme}://{above}{mark}{options}", level)]
-    uris = [f"{scheme}://{path}{mark}{options}" for path in found]
+        matches = [
+            f"{above}/{name}" for above in matches for name in _names(f"{scheme}://{above}{mark}{options}", level)
+        ]
+    uris = [f"{scheme}://{path}{mark}{options}" for path in matches]
     if fixed == len(levels):
         system, path = _open_uri(uri)
         known = _call(show_uri(uri), lambda: system.get_file_info(path))

@@ -36,13 +36,13 @@ class Cover:
         whole = self._sums == _mix(self._bases) - _mix(self._ends)
         used = np.flatnonzero(self._ends > self._bases)
         last = int(used[-1]) if len(used) else 0
-        found: list[tuple[int, int | None]] = []
+        stretches: list[tuple[int, int | None]] = []
         for number, file in enumerate(self._files[:last]):
             if not whole[number] or not is_blank(file, int(self._ends[number]) - file.base):
-                found.append((file.base, file.end))
+                stretches.append((file.base, file.end))
             file.release()
         end = int(self._ends[last] if whole[last] else self._bases[last])
-        return [*found, (end, None)]
+        return [*stretches, (end, None)]
 
 
 def _mix(values: Any) -> Any:

@@ -23,7 +23,7 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.remote import need, record_at
+from rmqtool.store.disk.remote import need, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.reader import IndexView, open_index
@@ -131,9 +131,9 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
                         return None  # a page of the file was lost: the rest of the chain is too
                     if entry.key_hash == hashed:
                         offsets.add(entry.physical_offset)
-    found = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), Found)]
-    starts = np.array([item.physical_offset for item in found], np.int64)
-    stops = starts + np.array([item.record.total_size for item in found], np.int64)
+    messages = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), Found)]
+    starts = np.array([item.physical_offset for item in messages], np.int64)
+    stops = starts + np.array([item.record.total_size for item in messages], np.int64)
     starts, stops = np.concatenate((starts, every[bare])), np.concatenate((stops, (every + sizes)[bare]))
     starts, kept = np.unique(starts, return_index=True)
     outside = _outside(starts, scan)
@@ -189,10 +189,10 @@ def _by_queues(log: CommitLog, choice: MessageChoice) -> Way | None:
 
 def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
     """Which messages lie in no stretch that is read anyway."""
-    found = np.ones(len(starts), bool)
+    outside = np.ones(len(starts), bool)
     for first, end in scan:
-        found &= (starts < first) | (starts >= (1 << 62 if end is None else end))
-    return found
+        outside &= (starts < first) | (starts >= (1 << 62 if end is None else end))
+    return outside
 
 
 def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int | None]], int, Any, Any] | None:
@@ -246,7 +246,7 @@ def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
     files = queue.segments.files
     if any(b.base != a.base + queue.file_size for a, b in pairwise(files)):
         return None
-    found = []
+    entries = []
     for number, file in enumerate(files):
         units = as_array(file.mapped())
         base = file.base // UNIT
@@ -259,9 +259,9 @@ def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
         if not valid[:count].all() or (number < len(files) - 1 and count < high - low):
             return None
         some = some[:count]
-        found.append(some[some["size"] != FILLER_SIZE])
+        entries.append(some[some["size"] != FILLER_SIZE])
         file.release()
-    return np.concatenate(found) if found else np.empty(0, as_array(b"").dtype)
+    return np.concatenate(entries) if entries else np.empty(0, as_array(b"").dtype)
 
 
 def _configured_queues(layout: StoreLayout) -> dict[str, int]:
@@ -326,7 +326,7 @@ class _Probes:
 
     def time(self, file: Segment, at: int) -> int | None:
         """Store time of a record; None where none is."""
-        record = record_at(file.mapped(), at, file.size, crc=False)
+        record = record_at(file.mapped(), record_start(file.mapped(), at), file.size, crc=False)
         if not isinstance(record, Record):
             return None
         self.bytes += record.total_size
@@ -353,9 +353,9 @@ def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool 
         middle = next_record(file.mapped(), file.base, (start + stop) // 2, stop)
         if middle >= stop:
             stop = (start + stop) // 2
-        elif (found := probes.time(file, middle)) is None:
+        elif (probed := probes.time(file, middle)) is None:
             break
-        elif found < time:
+        elif probed < time:
             start = middle
         else:
             stop = (start + stop) // 2

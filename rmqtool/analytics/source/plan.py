@@ -86,8 +86,8 @@ def warn_of_elsewhere(stores: Iterable[Store]) -> None:
     for store in stores:
         layout = store.layout()
         need_readable_log(layout)
-        for words in messages_elsewhere(layout, what="not read"):
-            warnings.warn(words, stacklevel=3)
+        for warning in messages_elsewhere(layout, what="not read"):
+            warnings.warn(warning, stacklevel=3)
 
 
 def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
@@ -119,10 +119,10 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[S
 
 def _here(path: str) -> list[str]:
     """The directories of this machine that a path names."""
-    found = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
-    if not found:
+    paths = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
+    if not paths:
         raise UnreadableStore(f"{os.path.abspath(path)}: no such directory")
-    return found
+    return paths
 
 
 def _brokers(roots: list[str]) -> list[str]:
@@ -189,15 +189,15 @@ def known_options(options: Mapping[str, str]) -> dict[str, str]:
     """
     from rmqtool.analytics.source.options import OF_A_CATALOG, OPTIONS
 
-    found, unknown = {}, []
+    known, unknown = {}, []
     for name, value in options.items():
         if name.lower() in OPTIONS:
-            found[OPTIONS[name.lower()]] = value
+            known[OPTIONS[name.lower()]] = value
         elif name.lower() not in OF_A_CATALOG and not name.lower().startswith("option."):
             unknown.append(name)
     if unknown:
         raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
-    return found
+    return known
 
 
 def _plain(path: str) -> str:
@@ -212,13 +212,13 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
         CorruptFile: the messages of a store are in a DLedger log, which is not read.
         UnreadableStore: not a store, or a file of it cannot be read.
     """
-    found: list[Piece] = []
+    planned: list[Piece] = []
     bytes_read = 0
     size = request.split_bytes or SPLIT_BYTES
     for store in request.stores:
         if request.table != "messages":
             parts = pieces_of(request.table, store, size)
-            found += [Piece(store, request.table, part=part) for part in parts]
+            planned += [Piece(store, request.table, part=part) for part in parts]
             continue
         layout = store.layout()
         need_readable_log(layout)
@@ -226,20 +226,20 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
         way = shortest(log, wanted) if request.through == "auto" else None
         if way is not None:
             bytes_read += way.bytes_read
-            found += _exact(store, wanted.choice, log, way, size)
+            planned += _exact(store, wanted.choice, log, way, size)
             stretches = way.scan
         else:
             narrow, looked = _of_a_time(log, wanted.choice, request.store_times)
             bytes_read += looked
-            found += _exact(store, wanted.choice, log, narrow, size)
+            planned += _exact(store, wanted.choice, log, narrow, size)
             stretches = narrow.scan
-        found += [
+        planned += [
             Piece(store, "messages", choice, splits=(split,), ranges=(None,))
             for start, stop in stretches
             for choice in [_within(wanted.choice, start, stop)]
             for split in plan(log, choice.start, choice.stop, size)[0]
         ]
-    return found, bytes_read
+    return planned, bytes_read
 
 
 def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple[Way, int]:
@@ -250,10 +250,10 @@ def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple
     if store_times == "ordered":
         start, stop, looked = between(log, choice.since, choice.until)
         return Way(none, none, [(start or 0, stop)]), looked
-    found = prove_times(log, choice.since, choice.until)
-    if found is None:
+    proof = prove_times(log, choice.since, choice.until)
+    if proof is None:
         return Way(none, none, [(0, None)]), 0
-    starts, stops, scan, looked = found
+    starts, stops, scan, looked = proof
     inside = (stops > (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
     return Way(starts[inside], stops[inside], scan), looked
 

@@ -72,8 +72,8 @@ def sum_counters(folder: str) -> Counters:
 def plan_pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
     """:func:`rmqtool.analytics.source.plan.pieces`, and what it cost to find them."""
     fetched = METER.bytes
-    found, bytes_read = pieces(request, wanted)
-    return found, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
+    planned, bytes_read = pieces(request, wanted)
+    return planned, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
 
 
 def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
@@ -84,9 +84,9 @@ def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iter
     """
     own = [name for name in columns if name != BROKER.name]
     schema = pa.schema([SCHEMAS[piece.table].field(name) for name in columns])
-    found = _messages(piece, own or ["queueId"], counters) if piece.table == "messages" else _others(piece, own)
+    batches = _messages(piece, own or ["queueId"], counters) if piece.table == "messages" else _others(piece, own)
     fetched = METER.bytes
-    for batch in found:
+    for batch in batches:
         counters.rows += batch.num_rows
         arrays = [
             pa.repeat(pa.scalar(piece.store.broker.encode("utf-8", "replace").decode(), BROKER.type), batch.num_rows)

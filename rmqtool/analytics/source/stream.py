@@ -117,10 +117,10 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not paths:
             return
         try:
-            found = stores_of(paths if isinstance(paths, str) else list(paths), self.request.broker_conf)
+            stores = stores_of(paths if isinstance(paths, str) else list(paths), self.request.broker_conf)
         except UnreadableStore:  # what was there is gone: its reader says so
             return
-        self.stores += tuple(store for store in found if store.root not in known and _is_store(store))
+        self.stores += tuple(store for store in stores if store.root not in known and _is_store(store))
 
     def _begin(self, store: "Store") -> "Position":
         from rmqtool.analytics.dump.position import Inside, Position
@@ -163,20 +163,20 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{_ANEW.format(json.dumps({store.root: 0}))}"
                 )
             try:
-                found = Position.at(log, saved) if saved >= log.min_offset else Position(saved)
+                position = Position.at(log, saved) if saved >= log.min_offset else Position(saved)
             except Inside as err:
                 raise Refused(f"{where}, and the log was cut and rewritten since: {err}. {_how(store)}") from err
         else:
             try:
-                found = Position.from_dict(saved)
+                position = Position.from_dict(saved)
             except ValueError as err:
                 raise BadValue(f"{store.root}: the checkpoint holds {saved!r}, which is not an offset: {err}") from err
-        if (changed := found.differs(log)) is not None:
+        if (changed := position.differs(log)) is not None:
             raise Refused(
-                f"{store.root}: was read up to {found.next}, and the log is not the one that was read: {changed}. "
+                f"{store.root}: was read up to {position.next}, and the log is not the one that was read: {changed}. "
                 f"Nothing is read, so that nothing is lost or comes twice. {_how(store)}"
             )
-        return found
+        return position
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_bytes is not None:
@@ -203,23 +203,23 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = {store.root: self._from(store, logs[store.root], start) for store in stores}
         # with a limit not every store may have its turn: another one begins each time
         turn = sum(position.next for position in positions.values()) % len(stores)
-        found = dict(start)
+        latest = dict(start)
         for store in (*stores[turn:], *stores[:turn]):
             log, position = logs[store.root], positions[store.root]
             if store.root not in start:
                 # one that came later: this batch notes where it begins, the next one reads from there, so that a batch
                 # that is repeated reads the same, and what expires meanwhile is missed
-                found[store.root] = position.to_dict()
+                latest[store.root] = position.to_dict()
                 continue
             reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
             if self.target is None or begin < self.target.get(store.root, 0):
                 reached = frontier(log, begin, budget)
                 reached = reached if self.target is None else min(reached, self.target[store.root])
             if reached != position.next:
-                found[store.root] = Position.at(log, reached).to_dict()
+                latest[store.root] = Position.at(log, reached).to_dict()
             elif type(start[store.root]) is int:
-                found[store.root] = position.to_dict()
-        return found
+                latest[store.root] = position.to_dict()
+        return latest
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._look_around()
@@ -234,7 +234,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
         from rmqtool.analytics.source.plan import Piece
 
-        found = []
+        stretches = []
         if not end.keys() <= {store.root for store in self.stores}:
             self._look_around()
         gone = end.keys() - {store.root for store in self.stores}
@@ -255,8 +255,8 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for split in plan(log, begin, stop.next, self.request.split_bytes or SPLIT_BYTES)[0]:
                 exact = replace(split, exact=split.exact or split.base + split.start == begin)
                 piece = Piece(store, "messages", choice, (exact,), (None,))
-                found.append(InputPartition(_Stretch(piece, stop)))
-        return found
+                stretches.append(InputPartition(_Stretch(piece, stop)))
+        return stretches
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from rmqtool.analytics.source.read import Counters, read_piece
@@ -297,8 +297,8 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
     from formats.endings import Ending
     from rmqtool.store.log.commit_log import Damage
 
-    found = log.look(physical_offset, crc=False)
-    return not isinstance(found, Damage) or found.ending is Ending.FILLER or found.at == 0
+    record = log.look(physical_offset, crc=False)
+    return not isinstance(record, Damage) or record.ending is Ending.FILLER or record.at == 0
 
 
 def _is_store(store: "Store") -> bool:

@@ -17,8 +17,9 @@ from rmqtool.analytics.remote.stores import attach_store
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
+from rmqtool.services.lookup.configs import FILES
 from rmqtool.services.lookup.info import store_info
-from rmqtool.services.lookup.offsets import FILES, consumer_offsets
+from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.store.check import check_store
 from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.remote import exists, need

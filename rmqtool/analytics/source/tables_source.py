@@ -116,10 +116,10 @@ class Reader(DataSourceReader):
         with _told_in_one_line():
             if self.request.table == "messages":
                 warn_of_elsewhere(self.request.stores)
-            found, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
+            planned, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
-        return [InputPartition(piece) for piece in found]
+        return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from rmqtool.analytics.source.read import Counters, read_piece

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from formats.endings import Ending
-from rmqtool.store.disk.remote import place_of, record_at
+from rmqtool.store.disk.remote import blank_room, place_of, record_at
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog
 
@@ -82,5 +82,4 @@ def is_blank(file: Segment, at: int) -> bool:
     if at >= file.size:
         return True
     record = record_at(file.mapped(), at, file.size, crc=False)
-    room = int.from_bytes(file.mapped()[at : at + 4], "big", signed=True)
-    return getattr(record, "ending", None) is Ending.FILLER and room == file.size - at
+    return getattr(record, "ending", None) is Ending.FILLER and blank_room(file.mapped(), at) == file.size - at

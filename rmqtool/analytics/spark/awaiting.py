@@ -30,8 +30,8 @@ def is_local(context: "SparkContext") -> bool:
 @contextmanager
 def connecting(master: str, tell: Tell | None) -> Iterator[None]:
     """A context that is being made, which takes as long as a master does not answer."""
-    words = f"waiting for {master}: it has not answered in {_PATIENCE:.0f} s. Ctrl-C or SIGTERM ends this"
-    timer = Timer(_PATIENCE, tell or (lambda _words: None), [words])
+    text = f"waiting for {master}: it has not answered in {_PATIENCE:.0f} s. Ctrl-C or SIGTERM ends this"
+    timer = Timer(_PATIENCE, tell or (lambda _words: None), [text])
     timer.daemon = True
     if not _LOCAL.fullmatch(master):
         timer.start()

@@ -120,11 +120,11 @@ def _probe(path: str) -> _Probe | str:
         if version is not None and os.path.exists(os.path.join(home, "bin", "java")):
             modules = release.get("MODULES")
             return _Probe(home, version, frozenset(modules.split()) if modules else None)
-    said = _output([java, "-XshowSettings:properties", "-version"])
-    if said is None:
+    settings = _output([java, "-XshowSettings:properties", "-version"])
+    if settings is None:
         return f"{java} does not run"
-    home_line = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
-    version_line = re.search(r'^\s*java\.version = (.+)$|version "([^"]+)"', said, re.MULTILINE)
+    home_line = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
+    version_line = re.search(r'^\s*java\.version = (.+)$|version "([^"]+)"', settings, re.MULTILINE)
     version = feature_release((version_line[1] or version_line[2]) if version_line else "")
     if home_line is None or version is None:
         return f"{java} does not say its version"

@@ -16,12 +16,12 @@ _EVERY = 0.25  # seconds between two looks
 @contextmanager
 def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
     """A part of the work (:func:`rmqtool.progress.stage`) that Spark's tasks do, counted in them."""
-    with stage(name, unit="tasks") as found:
+    with stage(name, unit="tasks") as tasks:
         if not is_heard():
             yield
             return
         over, others = Event(), set(context.statusTracker().getActiveJobsIds())
-        watch = Thread(target=_watch, args=(context, others, found, over), name="rmqtool-watch", daemon=True)
+        watch = Thread(target=_watch, args=(context, others, tasks, over), name="rmqtool-watch", daemon=True)
         watch.start()
         try:
             yield

@@ -183,8 +183,8 @@ def _kind(node: Any) -> str:
 
 
 def _names(condition: Any) -> list[str]:
-    found = condition.references().toSeq()
-    return [str(found.apply(at).name()) for at in range(found.size())]
+    references = condition.references().toSeq()
+    return [str(references.apply(at).name()) for at in range(references.size())]
 
 
 def _conjuncts(condition: Any) -> Iterator[Any]:

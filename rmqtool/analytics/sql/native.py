@@ -46,10 +46,10 @@ def native_rows(name: str, request: Request, counters: Counters) -> list[Row]:
 
 
 def _read(request: Request, columns: tuple[str, ...], counters: Counters) -> Iterator[Row]:
-    found, planning = plan_pieces(request.suiting(columns), request.wanted)
+    planned, planning = plan_pieces(request.suiting(columns), request.wanted)
     counters.merge(planning)
-    with stage("reading the store", len(found), "parts") as reading:
-        for piece in found:
+    with stage("reading the store", len(planned), "parts") as reading:
+        for piece in planned:
             for batch in read_piece(piece, columns, counters):
                 yield from batch.to_pylist()
             reading.done += 1
@@ -135,59 +135,59 @@ def _duplicates(by: str, keyed: Callable[[_Tables], Iterator[tuple[Any, Row]]]) 
         groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         for key, row in keyed(tables):
             groups[row["broker"], row["topic"], key].append(row)
-        found = []
+        duplicates = []
         for (broker, topic, key), rows in groups.items():
             if len(rows) > 1:
                 first, last = _bounds(rows, "physicalOffset")
                 stored = _bounds(rows, "storeTimestamp")
-                found.append({
+                duplicates.append({
                     "broker": broker, "topic": topic, by: key, "copies": len(rows), "firstPhysicalOffset": first,
                     "lastPhysicalOffset": last, "firstStored": stored[0], "lastStored": stored[1],
                 })  # fmt: skip
-        return sorted(found, key=lambda row: (-row["copies"], row["broker"], row["topic"], _first(row[by])))
+        return sorted(duplicates, key=lambda row: (-row["copies"], row["broker"], row["topic"], _first(row[by])))
 
     return of
 
 
 def _producers(tables: _Tables) -> list[Row]:
     groups = _group(_messages_of_users(tables), lambda row: (row["broker"], _PORT.sub("", row["bornHost"])))
-    found = []
+    producers = []
     for (broker, host), rows in groups.items():
         born = _bounds(rows, "bornTimestamp")
-        found.append({
+        producers.append({
             "broker": broker, "host": host, "messages": len(rows), "bytes": sum(row["storeSize"] for row in rows),
             "topics": len({row["topic"] for row in rows}), "connections": len({row["bornHost"] for row in rows}),
             "firstBorn": born[0], "lastBorn": born[1],
         })  # fmt: skip
-    return sorted(found, key=lambda row: (-row["messages"], row["broker"], row["host"]))
+    return sorted(producers, key=lambda row: (-row["messages"], row["broker"], row["host"]))
 
 
 def _lag(tables: _Tables) -> list[Row]:
-    found = []
+    lags = []
     for (broker, group, topic), rows in _group(
         tables["offsets"], lambda row: (row["broker"], row["group"], row["topic"])
     ).items():
         stored = [row["brokerOffset"] for row in rows if row["brokerOffset"] is not None]
         behind = [max(row["diff"], 0) for row in rows if row["diff"] is not None]
-        found.append({
+        lags.append({
             "broker": broker, "group": group, "topic": topic, "queues": len(stored), "stored": sum(stored),
             "lag": sum(behind), "largest": max(behind, default=0),
         })  # fmt: skip
-    return sorted(found, key=lambda row: (-row["lag"], row["broker"], row["group"], row["topic"]))
+    return sorted(lags, key=lambda row: (-row["lag"], row["broker"], row["group"], row["topic"]))
 
 
 def _unconsumed_rows(tables: _Tables) -> list[Row]:
     offsets = _group(tables["offsets"], lambda row: (row["broker"], row["topic"], row["queueId"]))
     nobody = [{"group": None, "consumerOffset": None}]
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys")
-    found = []
+    rows = []
     for row in _messages_of_users(tables):
         for offset in offsets.get((row["broker"], row["topic"], row["queueId"]), nobody):
             if offset["consumerOffset"] is None or row["queueOffset"] >= offset["consumerOffset"]:
                 rest = {name: row[name] for name in columns}
-                found.append({"broker": row["broker"], "group": offset["group"], **rest})
+                rows.append({"broker": row["broker"], "group": offset["group"], **rest})
     return sorted(
-        found,
+        rows,
         key=lambda row: (row["broker"], _first(row["group"]), row["topic"], row["queueId"], row["queueOffset"]),
     )
 
@@ -206,17 +206,17 @@ def _retries(tables: _Tables) -> list[Row]:
         matched = _GROUP.fullmatch(target)
         group = matched[1] if matched else ""
         groups[row["broker"], group, _property(row, "RETRY_TOPIC"), origin].append((row, step))
-    found = []
+    rows = []
     for (broker, group, topic, origin), steps in groups.items():
         steps.sort(key=lambda item: (item[0]["physicalOffset"], item[1]))
         names = [step for _row, step in steps]
         stored = _bounds([row for row, _step in steps], "storeTimestamp")
-        found.append({
+        rows.append({
             "broker": broker, "group": group, "topic": topic, "originMsgId": origin, "keys": steps[0][0]["keys"],
             "retries": sum(step.startswith("retry") for step in names), "dead": "dead letter" in names,
             "chain": ", ".join(names), "firstStored": stored[0], "lastStored": stored[1],
         })  # fmt: skip
-    return sorted(found, key=lambda row: (row["broker"], row["group"], _first(row["firstStored"]), row["originMsgId"]))
+    return sorted(rows, key=lambda row: (row["broker"], row["group"], _first(row["firstStored"]), row["originMsgId"]))
 
 
 _REPORTS: dict[str, Callable[[_Tables], list[Row]]] = {

@@ -43,7 +43,7 @@ def needs(plan: Any, folders: dict[str, str]) -> dict[str, Need]:
     if any(not node.children().nonEmpty() and _name(node) not in {_SCAN, *_NO_STORE} for node in nodes):
         return dict.fromkeys(folders, Need())
     tables = {folder: table for table, folder in folders.items()}
-    found: dict[str, Need] = {}
+    needed: dict[str, Need] = {}
     for node in nodes:
         if _name(node) != _SCAN:
             continue
@@ -51,12 +51,12 @@ def needs(plan: Any, folders: dict[str, str]) -> dict[str, Need]:
         table = tables[path.toUri().getPath()]
         columns = tuple(node.requiredSchema().fieldNames())
         conditions = tuple(c for expression in _each(node.dataFilters()) for c in conditions_of(expression.toJSON()))
-        known = found.get(table)
+        known = needed.get(table)
         if known is not None:  # another scan of the same table: what holds for both
             columns = tuple(dict.fromkeys((*(known.columns or ()), *columns)))
             conditions = tuple(condition for condition in conditions if condition in known.conditions)
-        found[table] = Need(columns, conditions)
-    return found
+        needed[table] = Need(columns, conditions)
+    return needed
 
 
 def _name(node: Any) -> str:

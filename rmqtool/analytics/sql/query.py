@@ -249,10 +249,10 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     """Write what is needed of a table as Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrow(need.conditions)
-    found, counters = plan_pieces(request.suiting(columns), wanted)
+    planned, counters = plan_pieces(request.suiting(columns), wanted)
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
-    numbered = list(enumerate(found))
-    if sum(map(_size, found)) < _ALONE:
+    numbered = list(enumerate(planned))
+    if sum(map(_size, planned)) < _ALONE:
         done: list[Counters | str] = []
         with stage("reading the store", len(numbered), "parts") as reading:
             for item in numbered:

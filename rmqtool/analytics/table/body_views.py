@@ -62,6 +62,6 @@ class BodyViews:
     def finish(self) -> pa.Array:
         """The column; a new one begins."""
         views = np.concatenate(self._views) if self._views else np.zeros((0, 4), np.int32)
-        made = array_of(views, self._buffers)
+        array = array_of(views, self._buffers)
         self._views, self._buffers = [], []
-        return made
+        return array

@@ -38,12 +38,12 @@ class ByteColumn:
         if missing.any():
             valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
         buffers = [valid, pa.py_buffer(self._offsets[: self._rows + 1]), pa.py_buffer(self._data[: self._filled])]
-        made = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
+        array = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
         # the next batch will be much like this one
         self._data = np.empty(self._filled + self._filled // 8 + 1, np.uint8)
         self._offsets = np.zeros(len(self._offsets), np.int32)
         self._missing, self._filled, self._rows = [], 0, 0
-        return made
+        return array
 
 
 _Values = TypeVar("_Values", bound=np.ndarray[Any, Any])
@@ -52,9 +52,9 @@ _Values = TypeVar("_Values", bound=np.ndarray[Any, Any])
 def _grow(values: _Values, filled: int, needed: int) -> _Values:
     if needed <= len(values):
         return values
-    made = np.empty(max(needed, 2 * len(values)), values.dtype)
-    made[:filled] = values[:filled]
-    return made  # type: ignore[return-value]
+    grown = np.empty(max(needed, 2 * len(values)), values.dtype)
+    grown[:filled] = values[:filled]
+    return grown  # type: ignore[return-value]
 
 
 def binary_of(texts: Texts) -> pa.BinaryArray:

@@ -111,8 +111,8 @@ def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
     import pyarrow.compute as pc  # a report does without
 
     wanted = pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
-    found: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def choose_rows(block: RecordBlock, choice: MessageChoice) -> Mask:

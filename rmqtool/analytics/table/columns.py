@@ -105,8 +105,8 @@ class _Same:
         self._rows += len(block)
 
     def finish(self) -> pa.Array:
-        made, self._rows = pa.repeat(pa.scalar(self._text, pa.string()), self._rows), 0
-        return made
+        array, self._rows = pa.repeat(pa.scalar(self._text, pa.string()), self._rows), 0
+        return array
 
 
 class _Errors:

@@ -53,12 +53,12 @@ def _messages(view: memoryview, rows: Rows, row: int, spans: Iterator[BatchSpan]
 
 def _make_rows(view: memoryview, rows: Rows, row: int, first: int, spans: list[BatchSpan]) -> Rows:
     count = len(spans)
-    made = Rows(*(np.repeat(column[row : row + 1], count) for column in rows))
+    expanded = Rows(*(np.repeat(column[row : row + 1], count) for column in rows))
     own = dict(zip(_NAMES, np.array(spans, np.int64).T, strict=True))
     checksums = [crc31(view[at : at + length]) for _flag, at, length, *_rest in spans]
-    return made._replace(
+    return expanded._replace(
         **own,
-        queue_offset=made.queue_offset + np.arange(first, first + count),
-        sys_flag=made.sys_flag & ~BATCH_BITS,
+        queue_offset=expanded.queue_offset + np.arange(first, first + count),
+        sys_flag=expanded.sys_flag & ~BATCH_BITS,
         body_crc=np.array(checksums, np.int64),
     )

@@ -94,7 +94,7 @@ def delay_due(
     choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
     chosen = not every or bool(choice.given) or limit is not None or not timers.present
-    if not chosen:  # in columns, by the thousand
+    if not chosen:  # thousands at a time, in columns
         rows = chain(levels, timers.blocks())
     else:
         in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()

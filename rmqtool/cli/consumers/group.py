@@ -1,42 +1,54 @@
-"""The ``group`` commands: lag of consumer groups, and how their offsets are set, copied and compared."""
+"""The ``group`` commands that read: groups, their lag, and their offsets."""
 
-from collections.abc import Sequence
+import os
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.config.files import ConsumerOffsets, QueueOffset
+from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wanted_of
 from rmqtool.cli.framework.opening import need_log, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
-    BackupOption,
     BakOption,
+    BroadcastOption,
     BrokerConfOption,
+    BrokerOption,
     GroupChoice,
     LimitOption,
     Output,
     OutputOption,
-    QueueOption,
     StoreDir,
     StoreOrTarget,
-    TopicOption,
 )
-from rmqtool.cli.framework.planning import ASK, Consent
+from rmqtool.cli.render.rows import Warnings, names_of, write_rows
+from rmqtool.cli.render.text import note
+from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
+from rmqtool.services.consumers.groups import (
+    PROBLEMS,
+    GroupInfo,
+    GroupLag,
+    LagSum,
+    OffsetChange,
+    compare,
+    sums,
+)
+from rmqtool.services.lookup.configs import FILES, Warn, sort_offsets
+from rmqtool.services.lookup.configs import group_offsets as stored_offsets
+from rmqtool.services.offsets.files import ClientFile
+from rmqtool.store.config.files import read_config
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.layout.paths import StoreLayout
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-BroadcastOption = Annotated[
-    str | None,
-    typer.Option(
-        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
-    ),
-]
-BrokerOption = Annotated[
-    str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
-]
-ClampOption = Annotated[
-    bool, typer.Option("--clamp", help="Take the nearest offset if one is out of its queue's range.")
-]
+if TYPE_CHECKING:
+    from rmqtool.admin.subjects import Groups
+
+_WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's names, and the titles of tables
 
 
 class By(StrEnum):
@@ -54,17 +66,13 @@ def group_list(
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
-    from rmqtool.cli.consumers.run_group import columns
-    from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.consumers.groups import GroupInfo
-
     warn = Warnings()
-    rows = list(open_groups(store, broker_conf, warn).infos())
+    groups = open_groups(store, broker_conf, warn)
     write_rows(
         output.value,
         GroupInfo,
-        rows,
-        columns(GroupInfo, rows),
+        groups.infos(),
+        _columns(GroupInfo, holding=groups.holding()),
         spare=("configured", "consumeEnable", "retryMaxTimes"),
     )
     return warn.tell()
@@ -89,21 +97,16 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import client_file, columns, nobody_behind
-    from rmqtool.cli.framework.choice import first, no_match, wanted_of
-    from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.cli.render.text import note
-    from rmqtool.services.consumers.groups import PROBLEMS, GroupLag, LagSum, sums
-
     warn = Warnings()
-    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client_file(broadcast, broker))
-    rows = [row for row in groups.lag() if not choice.queue or row.queueId in choice.queue]
-    problems = sum(row.state in PROBLEMS for row in rows)
-    shown: Sequence[GroupLag | LagSum]
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker))
+    lags = _Lags(groups, choice.queue or ())
+    rows = iter(lags)
     if by is By.queue:
-        shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
+        shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        write_rows(output.value, groups.lag_row, shown, columns(groups.lag_row, shown), spare=spare)
+        count = write_rows(
+            output.value, groups.lag_row, shown, _columns(groups.lag_row, holding=lags.holding), spare=spare
+        )
     else:
         names = (
             "group",
@@ -113,14 +116,14 @@ def group_lag(
             "lastTimestamp",
             "problems",
         )
-        totals = sums(rows, by_topic=by is By.topic)
-        shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        chosen = columns(LagSum, shown, (*names, "inFlight"))
-        write_rows(output.value, LagSum, shown, chosen, spare=("lastTimestamp",))
-    if lagging and rows and not shown:
-        note(nobody_behind(rows))
-    code = warn.tell() or (1 if problems else 0)
-    return no_match(len(rows), code, **vars(choice))
+        totals = (row for row in sums(rows, by_topic=by is By.topic) if row.diff or row.inFlight or not lagging)
+        chosen = _columns(LagSum, (*names, "inFlight"), holding=lags.holding)
+        count = write_rows(output.value, LagSum, first(totals, limit), chosen, spare=("lastTimestamp",))
+    deque(rows, 0)  # a limit hides rows, not problems
+    if lagging and lags.rows and not count:
+        note(_nobody_behind(lags.groups))
+    code = warn.tell() or (1 if lags.problems else 0)
+    return no_match(lags.rows, code, **vars(choice))
 
 
 @command("group inflight", "rmqtool group inflight store --group billing")
@@ -133,13 +136,12 @@ def group_inflight(
 ) -> int:
     """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
 
-    State invisible: nobody else gets it yet; due: the broker puts it into the retry topic when it runs again. Ordered
+    State invisible: no other consumer gets it yet; due: the broker will put it into the retry topic when it runs again.
+        Ordered
     groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
     """
     import time
 
-    from rmqtool.cli.framework.choice import RowChoice
-    from rmqtool.cli.render.rows import Warnings, write_rows
     from rmqtool.services.popping.in_flight import InFlight, MessagesInFlight
 
     warn = Warnings()
@@ -167,102 +169,12 @@ def group_offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import client_file
-    from rmqtool.cli.framework.choice import first, no_match, wanted_of
-    from rmqtool.cli.render.rows import Warnings, write_rows
-
     warn = Warnings()
-    client = client_file(broadcast, broker)
+    client = _client_file(broadcast, broker)
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
     rows = (row for row in groups.stored() if not choice.queue or row.queueId in choice.queue)
     count = write_rows(output.value, groups.stored_row, first(rows, limit))
     return no_match(count, warn.tell(), **vars(choice))
-
-
-@command("group reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run")
-def group_reset(
-    store: StoreDir,
-    consumer_group: GroupArgument,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first message that is still there.")
-    ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end, after the last message.")] = False,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
-    ] = None,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
-    ] = None,
-    shift: Annotated[
-        int | None, typer.Option("--shift", metavar="N", help="By this many messages; a negative number goes back.")
-    ] = None,
-    from_csv: Annotated[
-        str | None,
-        typer.Option("--from-csv", metavar="FILE", help="To the offsets in this file (newOffset, or consumerOffset)."),
-    ] = None,
-    clamp: ClampOption = False,
-    broadcast: BroadcastOption = None,
-    broker: BrokerOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
-) -> int:
-    """Set a stopped broker's offsets of a group; the plan is shown first.
-
-    Without --topic, in every topic that the group has offsets in, except its retry topic. --output csv of a --dry-run
-    is a file that --from-csv takes, edited or not; rows whose consumerOffset is no longer the current one are refused.
-    The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
-    to change, or done; 1: a dry run found something to change, or there is no such offset.
-    """
-    from rmqtool.cli.consumers.run_reset import opener_of, reset_planner, run_offsets
-
-    planner = reset_planner(
-        consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
-        shift=shift, csv=from_csv,
-    )  # fmt: skip
-    return run_offsets(
-        need_log(store, broker_conf, say=False).layout, opener_of(broadcast, broker), planner, command="group-reset",
-        clamp=clamp, consent=consent, backup=backup, output=output.value, nothing=consumer_group,
-    )  # fmt: skip
-
-
-@command("group clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run")
-def group_clone(
-    store: StoreDir,
-    source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
-    target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
-    topic: TopicOption = None,
-    clamp: ClampOption = False,
-    broadcast: BroadcastOption = None,
-    to_broadcast: Annotated[
-        str | None,
-        typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
-    ] = None,
-    broker: BrokerOption = None,
-    consent: Consent = ASK,
-    backup: BackupOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
-) -> int:
-    """Give a group the offsets of another, except those of its retry topic; the plan is shown first.
-
-    With --broadcast or --to-broadcast one side is the file of a broadcasting client, for a group that changes its
-    message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
-    that does not exist is created. Exit codes as for group reset.
-    """
-    from rmqtool.cli.consumers.run_reset import clone_planner, opener_of, run_offsets
-
-    layout = need_log(store, broker_conf, say=False).layout
-    planner = clone_planner(
-        layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
-    )
-    return run_offsets(
-        layout, opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
-        consent=consent, backup=backup, output=output.value, nothing=source,
-    )  # fmt: skip
 
 
 @command("group diff", "rmqtool group diff store /backup/store --group lab-consumer")
@@ -283,16 +195,103 @@ def group_diff(
 
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
-    from rmqtool.cli.consumers.run_group import differences
-    from rmqtool.cli.framework.choice import first, no_match
-    from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.cli.render.text import note
-    from rmqtool.services.consumers.groups import OffsetChange
-
     warn = Warnings()
-    rows, compared = differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
+    rows, compared = _differences(open_store(store, broker_conf), other, choice, bak=bak, equal=every, warn=warn)
     write_rows(output.value, OffsetChange, first(rows, limit))
     if compared and not rows:
         note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, **vars(choice))
+
+
+def _client_file(broadcast: str | None, broker: str | None) -> ClientFile | None:
+    """The offsets of a broadcasting client, if they are asked for."""
+    return ClientFile(broadcast, broker) if broadcast is not None else None
+
+
+def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
+    in_queue = not choice.queue or entry.queue_id in choice.queue
+    return in_queue and matches(entry.group, choice.group) and matches(entry.topic, choice.topic)
+
+
+class _Lags:
+    """The rows of ``group lag``, one at a time: there may be millions.
+
+    Attributes:
+        rows: how many came.
+        problems: how many of them cannot be right.
+        groups: of the rows that came.
+        holding: POP consumers hold messages of a queue that was asked for.
+    """
+
+    def __init__(self, groups: "Groups", queue_ids: Collection[int]) -> None:
+        self.rows = self.problems = 0
+        self.groups: set[str] = set()
+        self._groups, self._queue_ids = groups, queue_ids
+        self.holding = groups.holding(queue_ids)
+
+    def __iter__(self) -> Iterator[GroupLag]:
+        for row in self._groups.lag():
+            if not self._queue_ids or row.queueId in self._queue_ids:
+                self.rows += 1
+                self.problems += row.state in PROBLEMS
+                self.groups.add(row.group)
+                yield row
+
+
+def _nobody_behind(groups: Set[str]) -> str:
+    """The note when no group lags."""
+    who = f"group {min(groups)} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
+    return f"{who} behind: no messages to consume, and none in flight"
+
+
+def _columns(kind: type, names: Sequence[str] = (), *, holding: bool) -> tuple[str, ...]:
+    """The columns of a table: those about POP only when a POP consumer holds messages."""
+    chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
+    return tuple(name for name in chosen if holding or name != "inFlight")
+
+
+def _differences(
+    layout: StoreLayout,
+    other: str | None,
+    choice: GroupChoice,
+    *,
+    bak: bool,
+    equal: bool,
+    warn: Warn,
+) -> tuple[list[OffsetChange], int]:
+    """The rows of ``group diff``, and how many offsets of the two were compared.
+
+    Raises:
+        BadValue: nothing to compare with, or two things.
+    """
+    if (other is None) != bak:
+        raise BadValue("give either OTHER or --bak")
+    stored = sort_offsets(stored_offsets(layout, warn))
+    tables = [stored, _generation_before(layout) if other is None else _snapshot(other, warn)]
+    chosen = [[entry for entry in table if _is_chosen(entry, choice)] for table in tables]
+    return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
+
+
+def _generation_before(layout: StoreLayout) -> list[QueueOffset]:
+    tables = [read_config(layout, name, bak=True) for name in FILES]
+    if all(table is None for table in tables):
+        raise UnreadableStore(f"{layout.path('config', FILES[0])}.bak: no such file")
+    return [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
+
+
+def _snapshot(path: str, warn: Warn) -> Iterable[QueueOffset]:
+    """Offsets of a store, of a ``consumerOffset.json``, or of a CSV file."""
+    if os.path.isdir(path):
+        return sort_offsets(stored_offsets(StoreLayout(path), warn))
+    if path.endswith(".csv"):
+        from rmqtool.services.consumers.offset_plan import read_rows
+
+        return [QueueOffset(*row.key, row.offset) for row in read_rows(path)]
+    data = read_small(path)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
+    try:
+        return list(ConsumerOffsets.parse(data).entries())
+    except FormatError as err:
+        raise CorruptFile(path, err.at, err.reason) from err

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqtool.services.lookup.configs import Warn
     from rmqtool.store.layout.paths import StoreLayout
 
-_MOST_QUEUES = 1 << 16  # of one broker; more is damage
+_MOST_QUEUES = 1 << 16  # of one broker; a higher number is damage
 
 
 class StrategyName(StrEnum):
@@ -98,7 +98,7 @@ def _plan(
     """The rows of the plan; none where the topic has no queues.
 
     Raises:
-        BadValue: options that a client would throw for.
+        BadValue: a client would refuse the options.
     """
     from rmqtool.rules.broadcast import QueueName
     from rmqtool.rules.rebalance import BadAllocation, plan
@@ -117,27 +117,27 @@ def _plan(
 
 
 def _brokers(layout: "StoreLayout", topic: str, brokers: list[str], warn: "Warn") -> dict[str, int]:
-    """Broker name to its number of read queues, in this store unless the option says another."""
+    """Each broker's number of read queues: from the option, or from this store."""
     from rmqtool.services.lookup.configs import topics_of
     from rmqtool.services.lookup.queue_messages import TopicQueues
 
     table = topics_of(layout, warn)
     config = table.topics.get(topic) if table is not None else None
     on_disk = max((queue.queue_id + 1 for queue in TopicQueues(layout).of(topic)), default=0)
-    here = config.read_queue_nums if config is not None else on_disk
-    if here > _MOST_QUEUES:
-        warn(f"topics.json says that topic {topic} has {here} read queues: passed over")
-        here = min(on_disk, _MOST_QUEUES)
-    found: dict[str, int] = {}
+    count = config.read_queue_nums if config is not None else on_disk
+    if count > _MOST_QUEUES:
+        warn(f"topics.json says that topic {topic} has {count} read queues: passed over")
+        count = min(on_disk, _MOST_QUEUES)
+    queues_of: dict[str, int] = {}
     for text in brokers or [layout.conf.text("brokerName") or "this-broker"]:
         name, equals, number = text.rpartition("=")
         if not equals:
-            found[text] = here
+            queues_of[text] = count
         elif number.isascii() and number.isdigit() and len(number) < 6:
-            found[name] = int(number)
+            queues_of[name] = int(number)
         else:
             raise BadValue(f"--broker {text}: give NAME or NAME=QUEUES")
-    return found
+    return queues_of
 
 
 def _strategy(name: str, inner: str, rooms: list[str]) -> "Strategy":

@@ -35,7 +35,7 @@ class RetryState(StrEnum):
 
 
 def _by_name(groups: list[str] | None) -> list[str] | None:
-    """Groups that need not be looked for, because all are named and none is a pattern."""
+    """The groups, if all are named in full; None if they have to be searched for."""
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 
@@ -145,14 +145,14 @@ def dlq_export(
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))
-    dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
+    dead = ((letter, message) for letter, message in letters if letter.state == "dead" and choice.has(letter))
     shown = limit_rows(dead, limit, letters)
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},
-            **message_row(found.record, found.physical_offset, body.value),
+            **message_row(message.record, message.physical_offset, body.value),
         }
-        for letter, found in shown
+        for letter, message in shown
     )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
     choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)

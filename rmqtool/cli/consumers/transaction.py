@@ -92,13 +92,13 @@ def transaction_show(
     from rmqtool.services.transactions.half_messages import Transactions
 
     warn = Warnings()
-    found = [
+    transactions = [
         info
         for info in Transactions(need_messages(store, broker_conf, tier=False), warn).all()
         if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
     ]
-    for info in found:
+    for info in transactions:
         write_transaction(info, output.value)
-    if not found:
+    if not transactions:
         note(f"no transaction {message_id} in the half queue")
-    return warn.tell() or (0 if found else 1)
+    return warn.tell() or (0 if transactions else 1)

@@ -20,18 +20,18 @@ from rmqtool.cli.render.output import PEOPLE, TABLES
 if TYPE_CHECKING:
     from inspect import Parameter, Signature
 
-# newer releases of Typer have a Click of their own
+# newer releases of Typer bundle Click
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
-_NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # words that may be given as options
+_NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # arguments that may be given as options
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 _groups: dict[str, typer.Typer] = {}
-_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.defaults reads them
+_defaults: dict[str, str] = {}  # the user's, by parameter, from rmqtool.cli.defaults
 
 
 class CommandGroup(TyperGroup):
-    """A word with commands behind it, which are listed in the order of the table."""
+    """A group of commands, listed in the order of the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         entry = WORDS.get(self.name or "")
@@ -43,7 +43,7 @@ class CommandGroup(TyperGroup):
 
 
 class RootGroup(CommandGroup):
-    """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
+    """The application; its help is the first screen, which ``rmqtool --help`` prints without loading it."""
 
     def get_help(self, ctx: Any) -> str:
         return TEXT.rstrip("\n")
@@ -62,10 +62,10 @@ class CliCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = [re.sub(r"[{}]", "", piece).replace("." * 6, "...") for piece in super().collect_usage_pieces(ctx)]
-        return [re.sub(r"^\[(\[.*\])\]$", r"\1", piece) for piece in pieces]  # its name has brackets already
+        return [re.sub(r"^\[(\[.*\])\]$", r"\1", piece) for piece in pieces]  # the metavar has brackets already
 
     def get_help(self, ctx: Any) -> str:
-        # an argument has its name, and no type of Python's
+        # show an argument's name, not its Python type
         text = _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
@@ -91,13 +91,13 @@ class CliCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _with_named_arguments(self, args: list[str], takes_value: set[str]) -> list[str]:
-        """``--topic TOPIC`` and ``--group GROUP`` of a command that takes it as a word: at the place of that word."""
+        """Move ``--topic TOPIC`` or ``--group GROUP`` to the place of the argument that it stands for."""
         metavars = [(p.metavar or "").strip("[]") for p in self.params if p.param_type_name == "argument"]
         for metavar, names in _NAMED.items():
             if metavar not in metavars or takes_value & set(names):
                 continue
             words, at, value, count = list(args), 0, None, 0
-            place: int | None = None  # of the word before which the value belongs
+            place: int | None = None  # index of the word before which the value belongs
             while at < len(words) and words[at] != "--":
                 name, equals, rest = words[at].partition("=")
                 if name in names and (equals or at + 1 < len(words)):
@@ -137,7 +137,7 @@ def root(
 
 
 def _find_decorator(name: str) -> Callable[..., Any]:
-    """What registers a function as the command of a name; one of a group in the application of that."""
+    """The decorator that registers a function as a command, in the application of its group if it has one."""
     word, _, inner = name.partition(" ")
     if not inner:
         return partial(app.command, word)
@@ -150,13 +150,13 @@ def _find_decorator(name: str) -> Callable[..., Any]:
 
 
 def command(name: str, example: str, *, progress: bool = False, tables: Sequence[str] = ()) -> Callable[..., Any]:
-    """Register a command of the table. Every one has an example at the end of its help, and returns its exit code.
+    """Register a command of the table. The function returns the exit code; the example ends its help.
 
-    A parameter of it may be a dataclass, whose fields are options, as those of this package.
+    A parameter may be a dataclass whose fields are options, as in ``options``.
 
     Args:
-        progress: it may take long, and shows how far it is.
-        tables: names of the tables of its report, the one first that CSV has where none is asked for.
+        progress: it may take long, and shows its progress.
+        tables: names of the tables in its report; CSV has the first unless another is asked for.
     """
 
     decorator, entry = _find_decorator(name), COMMANDS[name]
@@ -182,7 +182,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         def run_command(
             *args: Any, tz: str | None = None, columns: str | None = None, wide: bool = False, **kwargs: Any
         ) -> None:
-            for name in too:  # a word where others have an option
+            for name in too:  # an argument that is also an option
                 word = kwargs.pop(f"{name}_word")
                 kwargs[name] = kwargs[name] if word is None else [*(kwargs[name] or ()), word]
             use_zone(tz)
@@ -198,7 +198,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
                 with as_private_as(store), _showing(shown, output):
                     code = function(*args, **kwargs)
             except OSError as err:
-                raise _Escaped(err) from err  # Click has its own idea of a broken pipe
+                raise _Escaped(err) from err  # Click would handle a broken pipe itself
             TABLES.tell()
             raise typer.Exit(code)
 
@@ -212,10 +212,10 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             name: argument
             for option, argument in SELECTED
             for name, parameter in own.items()
-            if parameter.annotation == option and "out" not in own  # which must not be guessed
+            if parameter.annotation == option and "out" not in own  # where a guess would be dangerous
         }
         more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
-        more |= {"tz": ZoneOption} if "store" in own else {}  # which has times
+        more |= {"tz": ZoneOption} if "store" in own else {}  # whose output has times
         if "output" in own:
             more |= {"columns": ColumnsOption, "wide": WideOption}
         if tables:
@@ -236,7 +236,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
 
 
 def _expand(signature: "Signature") -> Iterator["Parameter"]:
-    """The parameters of a function, those of a dataclass field by field: it is options that go together."""
+    """The parameters of a function, with dataclasses replaced by their fields."""
     from dataclasses import MISSING, fields, is_dataclass
 
     for parameter in signature.parameters.values():
@@ -256,7 +256,7 @@ def _ask_for_table(name: str | None, tables: Sequence[str], output: str) -> None
 
 
 def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
-    """Progress of what runs inside; a table comes when all is done, other rows as they are found."""
+    """Show progress while the command runs."""
     if form == "none":
         return nullcontext()
     from rmqtool.cli.render.progress import showing
@@ -265,7 +265,7 @@ def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
 
 
 def load(words: Sequence[str] = ()) -> None:
-    """Register the command that a command line begins with, or those of its group; all of them where it has none."""
+    """Register the command that a command line names, or all of its group; all commands if it names none."""
     from importlib import import_module
 
     entry: commands.Command | commands.Group | None = WORDS.get(words[0]) if words else None
@@ -280,7 +280,7 @@ def load(words: Sequence[str] = ()) -> None:
 
 
 def run(argv: list[str], defaults: dict[str, str]) -> int:
-    """Run a command line; the exit code.
+    """Run a command line and return the exit code.
 
     Args:
         defaults: the user's own, for parameters that the command has.

@@ -1,4 +1,4 @@
-"""The selection options of commands that list rows, and what a command ends with where nothing has them."""
+"""Selection options of commands that list rows, and the exit code when nothing matches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -16,7 +16,7 @@ _END = object()
 
 
 def matches(text: str | None, globs: Sequence[str] | None) -> bool:
-    """Whether a name is one of those asked for; it is where none are. A name matches itself, brackets and all."""
+    """Whether a name matches one of the patterns, or there are none. A name also matches itself, brackets and all."""
     return not globs or (text is not None and any(text == glob or fnmatchcase(text, glob) for glob in globs))
 
 
@@ -26,14 +26,14 @@ def wanted_of(choice: "GroupChoice") -> Callable[[str, str], bool]:
 
 
 def no_match(count: int, code: int = 0, **given: Any) -> int:
-    """The exit code of a command that selects: 1, and a line on stderr, where something was asked for and none has it.
+    """The exit code of a command that selects rows: 1, with a note, if a selection matched nothing.
 
-    Where there is nothing at all, a line on stderr says that.
+    If there is nothing to select from, the note says so.
 
     Args:
-        count: rows that have it.
+        count: rows that matched.
         code: the exit code otherwise.
-        given: selection options by name, those that are not given as None or empty.
+        given: selection options by name; None or empty if not used.
     """
     asked = [f"--{name.replace('_', '-')} {_words(value)}" for name, value in given.items() if value not in (None, [])]
     if count:
@@ -50,10 +50,10 @@ def _words(value: Any) -> str:
 
 
 def limit_rows(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iterator[T]:
-    """No more than so many rows; a line on stderr says that there may be more.
+    """At most ``limit`` rows; a note says that there may be more.
 
     Args:
-        source: what the rows are picked from; where it has ended, nothing was left out.
+        source: what the rows are picked from; once exhausted, nothing was left out.
     """
     for count, row in enumerate(rows, 1):
         yield row
@@ -64,24 +64,24 @@ def limit_rows(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> I
 
 
 def first(rows: Iterable[T], limit: int | None) -> Iterator[T]:
-    """No more than so many of rows that are all wanted; a line on stderr says that there are more."""
+    """At most ``limit`` rows of those that match; a note says that there are more."""
     source = iter(rows)
     return limit_rows(source, limit, source)
 
 
 def say_empty(**ranges: tuple[Any, Any] | None) -> None:
-    """Say on stderr which ranges hold nothing, because they end where they begin, or before."""
+    """Note which ranges are empty: they end where they begin, or before."""
     for name, bounds in ranges.items():
         if bounds is not None and None not in bounds and bounds[1] <= bounds[0]:
             first, after = bounds
-            words = (
+            reason = (
                 "--until is not later than --since" if name == "time" else f"--{name.replace('_', '-')} {first}:{after}"
             )
-            note(f"{words}: an empty range")
+            note(f"{reason}: an empty range")
 
 
 class RowChoice:
-    """Picks rows by their fields, and knows whether there were any.
+    """Selects rows by their fields, and counts them.
 
     Args:
         given: the selection options ``group``, ``topic``, ``queue``, ``state``, ``level``, ``since`` and ``until``, as
@@ -103,14 +103,14 @@ class RowChoice:
         say_empty(time=(self._times.get("since"), self._times.get("until")))
 
     def __call__(self, rows: Iterable[T], limit: int | None = None) -> Iterator[T]:
-        """The rows that have all of it, no more than ``limit``."""
+        """The rows that match, at most ``limit``."""
         source = iter(rows)
         for row in limit_rows(filter(self.has, source), limit, source):
             self.count += 1
             yield row
 
     def has(self, row: Any) -> bool:
-        """Whether a row does."""
+        """Whether a row matches."""
         return all(self._has(name, value, getattr(row, self._fields[name])) for name, value in self.given.items())
 
     def _has(self, name: str, asked: Any, value: Any) -> bool:
@@ -121,5 +121,5 @@ class RowChoice:
         return value in asked if isinstance(asked, list) else bool(value == asked)
 
     def ends(self, code: int = 0) -> int:
-        """The exit code, as :func:`no_match` has it."""
+        """The exit code; see :func:`no_match`."""
         return no_match(self.count, code, **self.given)

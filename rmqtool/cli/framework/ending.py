@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP of a command that writes: they ask it to end, where it can end well."""
+"""SIGINT, SIGTERM and SIGHUP ask a writing command to end at the next safe place."""
 
 import os
 import select
@@ -11,11 +11,11 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal came while all that was done so far is thrown away anyhow."""
+    """A signal came, and all work so far is discarded."""
 
 
 class StopSignal:
-    """Whether one of the signals has come; a pause ends when one does.
+    """Remembers whether one of the signals has come; a signal ends a pause.
 
     Attributes:
         asked: whether one has.
@@ -31,7 +31,7 @@ class StopSignal:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Handle the signals as long as this lasts, except those that the parent process has had ignored."""
+        """Handle the signals inside the context, except those that the parent process ignores."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -57,10 +57,10 @@ class StopSignal:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Here a signal ends what is going on wherever it is.
+        """Inside the context a signal interrupts at any point.
 
         Raises:
-            Stopped: one came, perhaps before.
+            Stopped: a signal came, now or before.
         """
         self._raises = True
         try:
@@ -69,7 +69,7 @@ class StopSignal:
             yield
         finally:
             self._raises = False
-        if self.asked:  # also where the code inside has swallowed it
+        if self.asked:  # even if the code inside swallowed it
             raise Stopped
 
     def ask(self) -> None:
@@ -79,7 +79,7 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells of a process that a signal has ended."""
+        """128 and the signal's number, as a shell reports it."""
         return 0 if self.signal is None else 128 + self.signal
 
     def wait(self, millis: int) -> None:
@@ -89,11 +89,11 @@ class StopSignal:
 
     @property
     def fd(self) -> int:
-        """A descriptor that can be read as soon as one comes."""
+        """A descriptor that becomes readable when a signal comes."""
         return self._read
 
     def readable(self, fd: int) -> bool:
-        """Wait until something can be read, or its end; False when a signal came first."""
+        """Wait for input or its end; False if a signal came first."""
         if self.asked:
             return False
         waiting = select.poll()

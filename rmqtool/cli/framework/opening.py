@@ -1,4 +1,4 @@
-"""The store of a command line, and the release whose rules it is to be taken by."""
+"""Opening the store that a command line names, and choosing a release."""
 
 from typing import TYPE_CHECKING
 
@@ -81,24 +81,24 @@ def open_groups(
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
-    """The layout of a store directory, by the broker's properties file where one is given."""
+    """The layout of a store directory, with the broker's properties file if given."""
     return StoreLayout(store, load(broker_conf) if broker_conf else None)
 
 
 def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> CommitLog:
-    """The commit log of a store that has one, or at least queues that say that there was one.
+    """The commit log of a store, which may be missing if there are queues.
 
     Args:
-        say: which parts of the log are not read; a command that writes asks the table of roles instead.
+        say: note which parts of the log are elsewhere; writing commands leave that to the table of roles.
 
     Raises:
-        UnreadableStore: neither, for example in a directory of config files alone.
+        UnreadableStore: neither log nor queues, as in a directory of config files.
     """
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
     if say:
-        for words in log_elsewhere(layout, "missing here"):
-            note(f"warning: {words}")
+        for warning in log_elsewhere(layout, "missing here"):
+            note(f"warning: {warning}")
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
@@ -112,29 +112,29 @@ def need_messages(
     tier: bool = True,
     what: str = "not shown",
 ) -> CommitLog:
-    """As :func:`need_log`, for commands that answer with messages; says which are elsewhere.
+    """As :func:`need_log`, for commands that output messages; notes which messages are elsewhere.
 
     Args:
-        asked: whether the answer is of a queue (topic, queue id); all by default.
-        tier: say how many messages are in the tier alone; messages of system topics never are.
-        what: is not done with the messages.
+        asked: whether a queue (topic, queue id) is of interest; all by default.
+        tier: note how many messages are only in the tier; those of system topics never are.
+        what: what is not done with those messages.
 
     Raises:
-        CorruptFile: they are in a DLedger log, which is not read: an empty answer would be wrong.
+        CorruptFile: the messages are in a DLedger log, which is not read; an empty answer would be wrong.
     """
     log = need_log(store, broker_conf, say=False)
     need_readable_log(log.layout)
     elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
-    for words in elsewhere:
-        note(f"warning: {words}")
+    for warning in elsewhere:
+        note(f"warning: {warning}")
     return log
 
 
 def chosen_release(text: str) -> "Release | None":
-    """The release whose rules the user asks for; None for those of the release that wrote the store (``auto``).
+    """The release that the user names; None for the one that wrote the store (``auto``).
 
     Raises:
-        BadValue: no release with rules of its own has that name.
+        BadValue: no such release.
     """
     if text == "auto":
         return None

@@ -1,4 +1,4 @@
-"""Options that many commands share, said once."""
+"""Options that many commands share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,6 +55,26 @@ BodyOption = Annotated[
         help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
     ),
 ]
+NAMESRV = "127.0.0.1:9876"
+"""The default of ``--namesrv``."""
+NamesrvOption = Annotated[
+    str,
+    typer.Option(
+        "--namesrv",
+        metavar="ADDRS",
+        envvar="NAMESRV_ADDR",
+        help="Name servers of the cluster: HOST:PORT, or several with ; between.",
+    ),
+]
+BroadcastOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
+    ),
+]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
+]
 TlsOption = Annotated[
     str | None,
     typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),
@@ -82,7 +102,7 @@ GroupOption = Annotated[
     list[str] | None,
     typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
 ]
-# option, and the word behind the store that says the same
+# option, and the argument that may be given instead
 SELECTED: tuple[tuple[Any, Any], ...] = (
     (GroupOption, Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The same as --group.")]),
     (TopicOption, Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The same as --topic.")]),

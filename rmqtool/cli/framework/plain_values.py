@@ -1,8 +1,8 @@
 """Values of plain options and arguments, converted without Pydantic.
 
 Newer releases of Typer build a Pydantic adapter for each parameter, and importing Pydantic takes as long as a whole
-command on a small store. Text, numbers in digits and words of a choice are converted here. Anything else goes to Typer,
-which has the words for what is wrong with it.
+command on a small store. Text, plain numbers and choices are converted here. Typer converts anything else, and reports
+errors.
 """
 
 import re
@@ -14,17 +14,17 @@ _DIGITS = re.compile("-?[0-9]{1,18}")
 
 
 class _Other(Exception):
-    """A value that is left to Typer."""
+    """A value that Typer has to convert."""
 
 
 class _Conversion:
-    """In the place of Typer's own (``typer._coercion.RuntimeParam``), which is built where it is needed."""
+    """Replaces ``typer._coercion.RuntimeParam``, which is built only if needed."""
 
     def __init__(self, build: Callable[[], Any]) -> None:
         self.build = build
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Convert the value of a parameter; what is wrong with one, Typer says."""
+        """Convert the value of a parameter; Typer reports errors."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         try:
@@ -34,7 +34,7 @@ class _Conversion:
 
 
 def convert_plainly(params: Iterable[Any]) -> None:
-    """Convert the values of a command's parameters here where that is enough; older releases of Typer need no help."""
+    """Convert a command's parameters here where possible. Older releases of Typer do not use Pydantic."""
     for param in params:
         if hasattr(param, "get_runtime_param") and hasattr(param, "type_descriptor"):
             conversion = _Conversion(param.get_runtime_param)

@@ -1,4 +1,4 @@
-"""Commands that show a plan, ask, and carry it out."""
+"""Commands that show a plan, ask, and then carry it out."""
 
 import sys
 from collections.abc import Callable
@@ -15,16 +15,16 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True)
 class Consent:
-    """The options that say whether a plan is only shown, or carried out without a question."""
+    """The options --dry-run and --yes."""
 
     dry_run: DryRunOption = False
     yes: YesOption = False
 
     def need(self, command: str) -> None:
-        """Refuse a command that neither option is given to, and that can ask nobody.
+        """Refuse to go on if neither option is given and there is no terminal to ask on.
 
         Raises:
-            Refused: it is one.
+            Refused: there is nobody to ask.
         """
         if not self.yes and not self.dry_run and not sys.stdin.isatty():
             raise Refused(f"{command} writes: give --yes to do it, or --dry-run to look only")
@@ -45,13 +45,13 @@ def carry_out(
     """Plan, show, ask, do.
 
     Args:
-        show: for the person who is asked.
+        show: shows the plan to the person who is asked.
         question: None where nothing needs to be asked.
-        do: takes the plan that was shown, None with --yes.
-        settled: whether a plan is an answer that nothing is to be done about.
+        do: carries it out; gets the plan that was shown, None with --yes.
+        settled: whether a plan needs nothing to be done.
 
     Returns:
-        What came of it, and whether it is more than a plan.
+        The result, and whether the plan was carried out.
 
     Raises:
         Refused: the answer was no.
@@ -79,16 +79,16 @@ def ask(question: str) -> None:
 
 
 def note_actions(actions: list[str]) -> None:
-    """What is going to be done, for the person who is asked."""
+    """Note each action of the plan."""
     for action in actions:
         note(f"  {action}")
 
 
 def refuse_if_held(root: str, pid: int | None, *, dry_run: bool, otherwise: str) -> None:
-    """Refuse a store that a process holds; of a dry run say what that means.
+    """Refuse a store that a process holds; for a dry run only warn.
 
     Raises:
-        Refused: it is held, and this is no dry run.
+        Refused: it is held, and this is not a dry run.
     """
     if pid is None:
         return

@@ -1,4 +1,4 @@
-"""What a command makes of a store is never more readable than the store."""
+"""Files made from a store are never more readable than the store."""
 
 import glob
 import os
@@ -10,15 +10,16 @@ from rmqtool.store.disk.ownership import find_closed
 
 @contextmanager
 def as_private_as(source: object) -> Iterator[None]:
-    """What is made inside is as closed to others as a source is: by the umask, which child processes inherit.
+    """Files made inside the context are no more accessible than the source: by the umask, which child processes
+    inherit.
 
     Args:
-        source: store or file of a command line; several with commas between them, and ``*``, as ``sql`` takes them.
+        source: store or file; several with commas and ``*``, as ``sql`` takes them.
     """
     closed = 0
     for path in {str(source), *str(source).split(",")}:
-        for found in glob.glob(path) if glob.has_magic(path) else [path]:
-            closed |= find_closed(found)
+        for match in glob.glob(path) if glob.has_magic(path) else [path]:
+            closed |= find_closed(match)
     before = os.umask(0o077)
     os.umask(before | closed)
     try:

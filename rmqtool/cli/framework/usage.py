@@ -1,4 +1,4 @@
-"""Command lines that Click and Pydantic cannot make sense of, said as all other errors are, with what was meant."""
+"""Errors of Click and Pydantic, worded like all others, with what was probably meant."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _REST = (
     (r"^Missing (argument|option) '(.*)'$", r"missing \1 \2"),
     (r"^No such", "no such"),
 )
-# words: command lines that do what is looked for
+# words: command lines that do what these words ask for
 _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("lag backlog progress", ("group lag STORE",)),
     ("grep search", ("query-key STORE TOPIC KEY", "commitlog dump STORE -o ndjson | grep TEXT")),
@@ -65,13 +65,13 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def tell(error: Any, word: str | None) -> int:
-    """Raise it in one line.
+    """Raise the error as one line.
 
     Args:
-        word: the command, where it is one.
+        word: the command, if it exists.
 
     Returns:
-        The exit code where there is nothing but the name of a group, of which help is shown.
+        The exit code after showing help, if the line is only the name of a group.
 
     Raises:
         BadValue: in any other case.
@@ -108,16 +108,16 @@ def _about_value(found: re.Match[str]) -> str:
     name, why = found[1].replace("'", "").strip("[]"), found[2]
     if known := re.fullmatch(r"('.*') is not one of (.*)", why):
         return f"{name}: {known[1]} is not one of {known[2].replace(chr(39), '')}"
-    for pattern, words in _ABOUT_VALUES:
-        why = re.sub(pattern, words, why)
+    for pattern, text in _ABOUT_VALUES:
+        why = re.sub(pattern, text, why)
     return f"{name}: {why}"
 
 
 def meant_by(word: str, known: Sequence[str]) -> str:
-    """What a person who typed a word instead of a command was most likely looking for; empty where it is not known.
+    """Commands that a person who typed an unknown word probably wanted; may be empty.
 
     Args:
-        known: the commands that there are.
+        known: the existing commands.
     """
     for words, commands in _MEANT:
         if word.lower() in words.lower().split():
@@ -127,7 +127,7 @@ def meant_by(word: str, known: Sequence[str]) -> str:
 
 
 def meant_in(group: str, word: str, known: Sequence[str]) -> str:
-    """As :func:`meant_by`, of a word behind a group (``rmqtool topic STORE``): a path is most likely for its first."""
+    """As :func:`meant_by`, for a word after a group (``rmqtool topic STORE``): a path is for its first."""
     near = get_close_matches(word.lower(), known, 3)
     if near:
         return " or ".join(f"rmqtool {group} {command}" for command in near)

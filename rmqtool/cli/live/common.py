@@ -26,10 +26,10 @@ def client_options(
 
     Args:
         tls_config: a ``tls.properties``; without one connections are plain.
-        acl: a file of keys to sign requests with; without one those of the environment are used, if there are any.
+        acl: a file with credentials; by default those in the environment, if any.
 
     Raises:
-        BadValue: no addresses, no release that is known, or a setting of TLS or of keys that cannot be understood.
+        BadValue: no addresses, an unknown release, or invalid settings of TLS or credentials.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
     release = chosen_release(engine) or NEWEST
@@ -40,17 +40,17 @@ def client_options(
         address_of(address, "--namesrv")
     tls = None
     if tls_config is not None:
-        from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
+        from rmqtool.remoting.tls import client_tls  # OpenSSL is slow to load
 
         tls = client_tls(tls_config)
     return ClientOptions(namesrv=namesrv, release=release, tls=tls, credentials=credentials(acl))
 
 
 def check_wanted(topic: str | None, tags: Sequence[str], sql: str | None) -> None:
-    """Whether messages of a topic, or of all of them, can be asked for so.
+    """Check the topic and the filters.
 
     Raises:
-        BadValue: they cannot.
+        BadValue: they are invalid.
     """
     try:
         if topic is not None:
@@ -65,8 +65,8 @@ async def readable_queues(cluster: Cluster, topic: str) -> tuple[MessageQueue, .
     """The queues that consumers of a topic read.
 
     Raises:
-        ClientError: the topic's permission forbids reading on every broker: an empty answer would be taken for a fact.
-        NoRoute, RemotingError: no name server knows of the topic, or none answers.
+        ClientError: no broker permits reading the topic; an empty answer would be misleading.
+        NoRoute, RemotingError: no name server knows the topic, or none answers.
     """
     route = await cluster.route(topic)
     if not route.readable:
@@ -84,7 +84,7 @@ class Readable:
     Attributes:
         topics: their names.
         queues: of all of them.
-        refused: ordinary topics that cannot be read, which stderr has named.
+        refused: ordinary topics that cannot be read, already named on stderr.
         all_topics: every ordinary topic was asked for.
     """
 
@@ -94,15 +94,15 @@ class Readable:
     all_topics: bool = False
 
     def describe(self, count: int) -> str:
-        """The total: so many messages, of so many topics."""
+        """The total of messages and topics."""
         return counted(count, "message") + (f" of {counted(len(self.topics), 'topic')}" if self.all_topics else "")
 
 
 async def find_readable(cluster: Cluster, topic: str | None) -> Readable:
-    """The queues of a topic, or of every ordinary topic: not of the system, of retries, dead letters or light queues.
+    """The queues of a topic, or of every ordinary topic: no system, retry, dead-letter or light-queue topics.
 
     Raises:
-        ClientError, RemotingError: it cannot be read, or no name server tells the topics.
+        ClientError, RemotingError: it cannot be read, or no name server lists the topics.
     """
     if topic is not None:
         return Readable((topic,), await readable_queues(cluster, topic))

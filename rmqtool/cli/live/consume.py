@@ -1,22 +1,44 @@
 """The command ``consume``: messages of a live cluster."""
 
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
 
+from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.options import (
+    NAMESRV,
     AclOption,
     Body,
     BodyOption,
     LimitOption,
+    NamesrvOption,
     Output,
     OutputOption,
     TagOption,
     TlsOption,
 )
-from rmqtool.cli.live.send import NAMESRV, NamesrvOption
+from rmqtool.cli.live.common import check_wanted, client_options, find_readable
+from rmqtool.cli.render.messages import message_writer
+from rmqtool.cli.render.output import TableWriter
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
+from rmqtool.cli.serve.running import until_stopped
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import BadAnswer
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.puller import LOOKING, Puller
+from rmqtool.client.consumer.received import Received
+from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
+from rmqtool.rules.sending import check_group
+
+_OFFSETS = 100_000_000_000  # a smaller number is an offset, as no message was stored before 1973
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
@@ -76,21 +98,137 @@ def consume(
     if (topic is None) is not all_topics:
         raise BadValue("give TOPIC or --all-topics" + ("" if topic is None else ", not both"))
     if group is not None or ack or orderly:
-        from rmqtool.cli.live.run_consume import check_group_options
-
-        check_group_options(group, ack=ack, orderly=orderly)
+        _check_group_options(group, ack=ack, orderly=orderly)
     if exit_idle is not None and not follow:
         raise BadValue("--exit-idle: goes with --follow; without it the end is that of the queues")
     if ack and group is not None:
-        from rmqtool.cli.live.run_acked import run as run_acked
+        from rmqtool.cli.live import acked  # what only --ack needs
 
-        return run_acked(
+        return acked.run(
             namesrv, topic, group, orderly=orderly, start=start, follow=follow, tags=tuple(tag or ()), sql=sql,
             limit=limit, exit_idle=exit_idle, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
         )  # fmt: skip
-    from rmqtool.cli.live.run_consume import run
+    check_wanted(topic, tag or (), sql)
+    options = client_options(namesrv, tls_config=tls_config, acl=acl)
+    if group is None:
+        start = start or ("latest" if follow else "earliest")
+    elif start is not None:
+        raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
+    looking = _Looking(options, topic, group, start or "earliest", follow, tag or (), sql, exit_idle)
+    return asyncio.run(looking.write(output.value, body.value, limit))
 
-    return run(
-        namesrv, topic, group, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit,
-        exit_idle=exit_idle, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
-    )  # fmt: skip
+
+def _check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
+    """Check that the options go together.
+
+    Raises:
+        BadValue: they do not.
+    """
+    if ack and group is None:
+        raise BadValue("--ack: give --group too, the group for which messages are consumed")
+    if orderly and not ack:
+        raise BadValue("--orderly: goes with --group and --ack; without them messages of a queue are in order anyway")
+    if group is not None:
+        try:
+            check_group(group)
+        except ValueError as err:
+            raise BadValue(f"--group: {err}") from None
+
+
+class _Looking:
+    def __init__(
+        self,
+        options: ClientOptions,
+        topic: str | None,
+        group: str | None,
+        start: str,
+        follow: bool,
+        tags: Sequence[str],
+        sql: str | None,
+        exit_idle: float | None,
+    ) -> None:
+        self._group, self._exit_idle = group, exit_idle
+        self._options, self._topic, self._follow, self._tags, self._sql = options, topic, follow, tags, sql
+        self._start = start
+        self._offset = int(start) if re.fullmatch("[0-9]{1,11}", start) and int(start) < _OFFSETS else None
+        named = start in ("earliest", "latest") or self._offset is not None
+        self._time = None if named else parse_time(start)
+
+    async def write(self, output: str, body: str, limit: int | None) -> int:
+        async with until_stopped() as stop, Cluster(self._options) as cluster:
+            stopped = asyncio.create_task(stop.wait())
+            writing = asyncio.create_task(self._write(cluster, output, body, limit))
+            await asyncio.wait([stopped, writing], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if writing.done():
+                return writing.result()
+            writing.cancel()
+            await asyncio.wait([writing])
+            return 0 if self._follow else stop.exit_code
+
+    async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
+        puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
+        readable = await find_readable(cluster, self._topic)
+        places = {queue: await self._place(puller, queue) for queue in readable.queues}
+        to = message_writer(output)
+        count = 0
+        try:
+            async with aclosing(self._messages(cluster, puller, places)) as batches:
+                async for messages in batches:
+                    for message in messages:
+                        if self._time is not None and message.record.store_timestamp < self._time:
+                            continue
+                        to.row(message_row(message.record, message.record.physical_offset, body))
+                        count += 1
+                        if count == limit:
+                            return 1 if readable.refused else 0
+                    if self._follow and isinstance(to, TableWriter):
+                        to.begin()
+                    sys.stdout.flush()
+        finally:
+            to.close()
+            note(readable.describe(count))
+        return 0 if (count or self._follow) and not readable.refused else 1
+
+    async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
+        """(offset to begin at, current end) of a queue."""
+        low, high = await puller.offsets(queue)
+        if self._group is not None:
+            return max(await puller.committed(queue) or 0, low), high
+        if self._time is not None:
+            return max(await puller.offset_at(queue, self._time), low), high
+        if self._offset is not None:
+            return max(self._offset, low), high
+        return (low if self._start == "earliest" else high), high
+
+    async def _messages(
+        self, cluster: Cluster, puller: Puller, places: Mapping[MessageQueue, tuple[int, int]]
+    ) -> AsyncGenerator[list[Received], None]:
+        if not self._follow:
+            for queue, (first, end) in places.items():
+                async for messages in _until(puller, queue, first, end):
+                    yield messages
+            return
+        async with PullConsumer(cluster, self._group or LOOKING, tags=self._tags, sql=self._sql) as consumer:
+            await consumer.assign({queue: first for queue, (first, _end) in places.items()})
+            while True:
+                try:
+                    async with asyncio.timeout(self._exit_idle):
+                        messages = await consumer.poll()
+                except TimeoutError:
+                    return
+                yield messages
+
+
+async def _until(puller: Puller, queue: MessageQueue, offset: int, end: int) -> AsyncGenerator[list[Received], None]:
+    moves = 0
+    while offset < end:
+        pulled = await puller.pull(queue, offset)
+        if pulled.next_offset <= offset:
+            moves += 1
+            if moves > 1:
+                raise BadAnswer(f"{queue}: its broker has nothing at offset {offset}, and {end} is its end")
+        if pulled.moved:
+            note(f"{queue.broker_name} queue {queue.queue_id}: goes on at offset {pulled.next_offset}, not at {offset}")
+        yield [message for message in pulled.messages if message.queue_offset < end]
+        offset = pulled.next_offset

@@ -1,12 +1,49 @@
 """The command ``send``: messages to a live cluster."""
 
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.options import AclOption, Output, OutputOption, TlsOption
+from rmqtool.cli.framework.ending import StopSignal
+from rmqtool.cli.framework.lines import Lines
+from rmqtool.cli.framework.options import NAMESRV, AclOption, NamesrvOption, Output, OutputOption, TlsOption
+from rmqtool.cli.live.common import client_options
+from rmqtool.cli.live.undecided import Undecided
+from rmqtool.cli.render.output import Column, writer
+from rmqtool.cli.render.text import note
+from rmqtool.cli.render.times import parse_time
+from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.producing.message import Message, NotSent, SendResult
+from rmqtool.client.producing.transactions import NotEnded, State
+from rmqtool.client.sync import Producer, TransactionProducer
+from rmqtool.contract import SEND_FIELDS, message_fields
+from rmqtool.errors import BadValue, OutputLost, RmqError
+from rmqtool.progress import stage
+from rmqtool.rules.resending import own_properties
+from rmqtool.rules.sending import check_group, check_message, check_topic
+from rmqtool.words import counted
+
+_MOST_NAMED = 100  # lines named on stderr
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_COLUMNS = (
+    Column("line", right=True),
+    Column("status"),
+    Column("msgId"),
+    Column("brokerName"),
+    Column("queueId", right=True),
+    Column("queueOffset", right=True),
+    Column("maybeStored", lambda row: " ".join(row["maybeStored"] or ())),
+    Column("reason", wide=True),
+)
 
 
 class TransactionOutcome(StrEnum):
@@ -16,17 +53,6 @@ class TransactionOutcome(StrEnum):
     rollback = "rollback"
 
 
-NAMESRV = "127.0.0.1:9876"
-"""Where --namesrv and NAMESRV_ADDR name no other."""
-NamesrvOption = Annotated[
-    str,
-    typer.Option(
-        "--namesrv",
-        metavar="ADDRS",
-        envvar="NAMESRV_ADDR",
-        help="Name servers of the cluster: HOST:PORT, or several with ; between.",
-    ),
-]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
 
@@ -90,11 +116,367 @@ def send(
     is COMMITTED or ROLLED_BACK when the broker has confirmed it, else UNDECIDED: then the command waits at its end
     until the broker asks, for at most two and a half minutes. It answers nothing about messages of other runs.
     """
-    from rmqtool.cli.live.run_send import SendPlan, run
-
     plan = SendPlan(
         topic=topic, lines=lines, keys=tuple(key or ()), tag=tag, properties=tuple(properties or ()), delay=delay,
         queue=queue, batch=batch, rate=rate, oneway=oneway,
         transaction=None if transaction is None else transaction.value,
     )  # fmt: skip
-    return run(namesrv, file, plan, group=group, engine=engine, tls_config=tls_config, acl=acl, output=output.value)
+    messages = _check(plan, group)
+    options = client_options(namesrv, engine, tls_config, acl)
+    return _send_all(options, file, messages, group, output.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendPlan:
+    """What is to be done with the rows; see the options of the command."""
+
+    topic: str
+    lines: bool = False
+    keys: Sequence[str] = ()
+    tag: str | None = None
+    properties: Sequence[str] = ()
+    delay: str | None = None
+    queue: str | None = None
+    batch: int = 1
+    rate: float | None = None
+    oneway: bool = False
+    transaction: str | None = None
+
+
+class Unsent(RmqError):
+    """No broker answers any more; the message says how far it went."""
+
+
+class _Messages:
+    """Makes messages of rows.
+
+    Raises:
+        BadValue: options that cannot be understood.
+    """
+
+    def __init__(self, plan: SendPlan) -> None:
+        self.plan = plan
+        self._level, self._time = _delay(plan.delay)
+        self._properties = dict(_pair(text) for text in plan.properties)
+
+    def make(self, row: Mapping[str, Any]) -> Message:
+        """The message of a row.
+
+        Raises:
+            ValueError: it is not a message, or not one that a broker accepts.
+        """
+        fields = message_fields({**row, "topic": self.plan.topic})
+        properties = fields["properties"]
+        if fields["was_stored"]:
+            properties = own_properties(properties)
+        elif properties.get("TRAN_MSG", "").lower() == "true":
+            raise ValueError("TRAN_MSG: half of a transaction, which nobody would commit or roll back")
+        deliver_at = self._time if self._time is None or self._time >= 0 else time.time_ns() // 1_000_000 - self._time
+        message = Message(
+            self.plan.topic,
+            fields["body"],
+            self.plan.tag,
+            self.plan.keys,
+            {**properties, **self._properties},
+            fields.get("flag", 0),
+            self._level,
+            deliver_at,
+        )
+        check_message(message.topic, message.body)
+        return message
+
+
+def _delay(text: str | None) -> tuple[int, int | None]:
+    """(level, time in ms since the epoch, or negative if relative to sending)."""
+    if text is None:
+        return 0, None
+    if re.fullmatch("[0-9]{1,2}", text):
+        return int(text), None
+    if match := re.fullmatch("([0-9]{1,9})(ms|s|m|h|d)", text):
+        return 0, -int(match[1]) * _UNITS[match[2]] or -1
+    return 0, parse_time(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise BadValue(f"--property {text}: give NAME=VALUE")
+    return name, value
+
+
+def _queue(text: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | None:
+    """The queue that is meant.
+
+    Raises:
+        BadValue: the topic has no such queue for writing.
+    """
+    if text is None:
+        return None
+    broker, _, number = text.rpartition(":")
+    matching = [q for q in queues if str(q.queue_id) == number and (not broker or q.broker_name == broker)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in matching)
+        raise BadValue(f"--queue {text}: several brokers have this queue: {names}")
+    raise BadValue(f"--queue {text}: the topic has no such queue to write to")
+
+
+class _Tally:
+    """Answers, and how many there were."""
+
+    def __init__(self, output: str, topic: str) -> None:
+        self.sent = self.refused = self.twice = self.last = 0
+        self._topic = topic
+        try:
+            self._writer = writer(output, SEND_FIELDS, _COLUMNS)
+        except OSError as err:
+            raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
+
+    def write_stored(self, line: int, result: SendResult, status: str | None = None) -> None:
+        """A message was acknowledged."""
+        queue = result.queue
+        self.sent += 1
+        self.twice += bool(result.maybe_in)
+        self._row(
+            line, status or result.status, brokerName=queue.broker_name, queueId=queue.queue_id,
+            queueOffset=result.queue_offset, msgId=result.message_id, offsetMsgId=result.offset_message_id,
+            maybeStored=_places(result.maybe_in),
+        )  # fmt: skip
+
+    def write_sent(self, line: int, message_id: str) -> None:
+        """A message was sent that nobody acknowledges."""
+        self.sent += 1
+        self._row(line, "SENT", msgId=message_id)
+
+    def write_undecided(self, line: int, result: SendResult, reason: str) -> None:
+        """A half message was stored, but its broker has not confirmed the outcome."""
+        self.write_stored(line, result, "UNDECIDED")
+        self.sent, self.refused = self.sent - 1, self.refused + 1
+        note(f"line {line}: {reason}")
+
+    def not_sent(self, line: int, status: str, reason: str, maybe_in: Sequence[MessageQueue] = ()) -> None:
+        """A message was not acknowledged."""
+        self.refused += 1
+        if self.refused <= _MOST_NAMED:
+            note(f"line {line}: {reason}")
+        elif self.refused == _MOST_NAMED + 1:
+            note("more are not named here (see --output ndjson)")
+        self._row(line, status, reason=reason, maybeStored=_places(maybe_in))
+
+    def _row(self, line: int, status: str, **more: Any) -> None:
+        self.last = line
+        try:
+            row = {"line": line, "status": status, "topic": self._topic}
+            self._writer.row({**dict.fromkeys(SEND_FIELDS), **row, **more})
+        except OSError as err:
+            raise self._output_lost(err) from err
+
+    def flush(self) -> None:
+        """Flush the rows written so far."""
+        try:
+            sys.stdout.flush()
+        except OSError as err:
+            raise self._output_lost(err) from err
+
+    def close(self) -> None:
+        """End the output."""
+        try:
+            self._writer.close()
+            sys.stdout.flush()
+        except OSError as err:
+            raise self._output_lost(err) from err
+        if self.twice:
+            note(
+                f"{counted(self.twice, 'message')} may be stored twice: an earlier attempt was not answered, and its "
+                "message may be in the queues of maybeStored too, with the same msgId"
+            )
+
+    @property
+    def words(self) -> str:
+        """How many messages there were."""
+        more = f", {self.refused} not sent" if self.refused else ""
+        upto = f"; up to line {self.last}" if self.last else ""
+        return f"{counted(self.sent, 'message')} sent{more}{upto}"
+
+    def _output_lost(self, err: OSError) -> OutputLost:
+        return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")
+
+
+def _places(queues: Sequence[MessageQueue]) -> list[str] | None:
+    """Queues as ``--queue`` takes them; None where there are none."""
+    return [f"{queue.broker_name}:{queue.queue_id}" for queue in queues] or None
+
+
+class _Sender:
+    """Sends messages in groups."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        plan: SendPlan,
+        queue: MessageQueue | None,
+        tally: _Tally,
+        ending: StopSignal,
+        undecided: Undecided | None,
+    ) -> None:
+        self._undecided = undecided
+        self._producer, self._plan, self._queue, self._tally, self._ending = producer, plan, queue, tally, ending
+        self._next = time.monotonic()
+
+    def take(self, numbers: Sequence[int], rows: Sequence[Message | str]) -> None:
+        """Send the messages and answer every row, until a signal comes.
+
+        Raises:
+            Unsent: no broker answers any more.
+        """
+        for group in self._groups(list(zip(numbers, rows, strict=True))):
+            self._pace(len(group))
+            if self._ending.asked:
+                return
+            line, first = group[0]
+            if isinstance(first, str):
+                self._tally.not_sent(line, "NOT_A_MESSAGE", first)
+            else:
+                self._send([line for line, _ in group], [one for _, one in group if isinstance(one, Message)])
+            self._tally.flush()
+
+    def _groups(self, rows: Sequence[tuple[int, Message | str]]) -> Iterator[list[tuple[int, Message | str]]]:
+        """Split messages, in order, into groups that may go in one request."""
+        group: list[tuple[int, Message | str]] = []
+        for line, row in rows:
+            alone = isinstance(row, str) or row.delay_level > 0 or "DELAY" in row.properties
+            if group and (alone or len(group) == self._plan.batch):
+                yield group
+                group = []
+            group.append((line, row))
+            if alone:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _pace(self, count: int) -> None:
+        if self._plan.rate is None:
+            return
+        now = time.monotonic()
+        if self._next > now:
+            self._ending.wait(round((self._next - now) * 1000))
+        self._next = max(now, self._next) + count / self._plan.rate
+
+    def _send(self, lines: Sequence[int], messages: Sequence[Message]) -> None:
+        try:
+            if self._plan.oneway:
+                for line, message in zip(lines, messages, strict=True):
+                    self._tally.write_sent(line, self._producer.send_oneway(message, queue=self._queue))
+                return
+            if isinstance(self._producer, TransactionProducer) and self._undecided is not None:
+                self._send_half(self._producer, self._undecided, lines[0], messages[0])
+                return
+            if len(messages) == 1:
+                results = [self._producer.send(messages[0], queue=self._queue)]
+            else:
+                results = self._producer.send_batch(messages, queue=self._queue)
+        except NotSent as err:
+            self._write_failed(lines, err)
+        except ValueError as err:
+            for line in lines:
+                self._tally.not_sent(line, "NOT_A_MESSAGE", str(err))
+        else:
+            for line, result in zip(lines, results, strict=True):
+                self._tally.write_stored(line, result)
+
+    def _send_half(self, producer: TransactionProducer, undecided: Undecided, line: int, message: Message) -> None:
+        def ends(*_: object) -> State:
+            return undecided.state
+
+        try:
+            sent, ended = producer.send_in_transaction(message, ends, queue=self._queue, confirm=True)
+        except NotEnded as err:
+            undecided.add(err.sent.message_id, line)
+            self._tally.write_undecided(line, err.sent, str(err))
+        else:  # a message that is not stored safely is rolled back
+            self._tally.write_stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
+
+    def _write_failed(self, lines: Sequence[int], err: NotSent) -> None:
+        for line, result in zip(lines, err.sent, strict=False):
+            self._tally.write_stored(line, result)
+        rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
+        for at, line in enumerate(rest):
+            maybe_in = err.maybe_in if at < err.tried else ()
+            self._tally.not_sent(line, "UNKNOWN" if maybe_in else "NOT_SENT", str(err), maybe_in)
+        if err.maybe_stored or err.code is None:
+            raise Unsent(f"{err}; {self._tally.words}; what follows was not read")
+
+
+def _check(plan: SendPlan, group: str) -> _Messages:
+    """What makes the messages.
+
+    Raises:
+        BadValue: the options do not go together, or cannot be understood.
+    """
+    try:
+        check_group(group)
+        check_topic(plan.topic)
+    except ValueError as err:
+        raise BadValue(str(err)) from None
+    messages = _Messages(plan)
+    if plan.batch > 1 and (plan.delay is not None or plan.oneway):
+        raise BadValue("--batch: delayed and one-way messages go alone")
+    if plan.transaction is not None and (plan.batch > 1 or plan.oneway or plan.delay is not None):
+        raise BadValue("--transaction: goes without --batch, --oneway and --delay")
+    return messages
+
+
+def _send_all(options: ClientOptions, file: str, messages: _Messages, group: str, output: str) -> int:
+    """Send all lines of a file or of stdin; 1 when one was refused."""
+    plan, undecided = messages.plan, None
+    ending = StopSignal()
+    if plan.transaction is not None:
+        undecided = Undecided(State.COMMIT if plan.transaction == "commit" else State.ROLLBACK)
+    with Lines(file) as lines, ending.watch(), _producer(options, group, undecided) as producer:
+        queue = _queue(plan.queue, producer.queues(plan.topic))
+        tally = _Tally(output, plan.topic)
+        sender = _Sender(producer, plan, queue, tally, ending, undecided)
+        try:
+            with stage("sending", lines.size, "messages" if lines.size is None else "bytes") as progress:
+                for numbers, rows in lines.rows(ending, _line if plan.lines else None):
+                    sender.take(numbers, [_make(messages, row) for row in rows])
+                    progress.done = tally.sent if lines.size is None else min(lines.done, lines.size)
+        except RmqError:
+            tally.close()
+            _await_questions(undecided, ending)
+            raise
+        tally.close()
+        _await_questions(undecided, ending)
+        if ending.signal is not None:
+            note(f"{ending.signal.name}: {tally.words}; what follows was not read")
+            return ending.exit_code
+        note(tally.words)
+        return 1 if tally.refused else 0
+
+
+def _producer(options: ClientOptions, group: str, undecided: Undecided | None) -> Producer:
+    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.answer)
+
+
+def _await_questions(undecided: Undecided | None, ending: StopSignal) -> None:
+    if undecided is not None and (lines := undecided.lines()):
+        note(f"{len(lines)} not confirmed: waiting until their brokers ask about them")
+        undecided.wait(ending)
+        left = undecided.lines()
+        more = f"; not about those of lines {', '.join(map(str, left[:20]))}" if left else ""
+        note(f"brokers have asked about {len(lines) - len(left)} of them, and got the answer{more}")
+
+
+def _line(line: bytes) -> Mapping[str, Any]:
+    return {"body": line}
+
+
+def _make(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
+    try:
+        if isinstance(row, ValueError):
+            raise row
+        return messages.make(row)
+    except ValueError as err:
+        return str(err)

@@ -1,4 +1,4 @@
-"""Halves of transactions whose end a broker has not confirmed: it asks, and gets the answer."""
+"""Half messages whose outcome a broker has not confirmed: it will ask for it."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.client.consumer.received import Received
 from rmqtool.client.producing.transactions import State
 
-_MOST_SECONDS = 150.0  # brokers look every minute by default, for messages older than six seconds
+_MOST_SECONDS = 150.0  # by default brokers check every minute for messages older than six seconds
 
 
 class Undecided:
@@ -23,17 +23,17 @@ class Undecided:
         self._open: dict[str, int] = {}
 
     def add(self, message_id: str, line: int) -> None:
-        """Add one whose end was sent and not confirmed."""
+        """Add a message whose outcome was sent but not confirmed."""
         with self._lock:
             self._open[message_id] = line
 
     def answer(self, message: Received) -> State:
-        """How a message ended; of messages of other runs, and of one that is under way, nothing is known."""
+        """The outcome of a message; unknown for other runs and for messages still being sent."""
         with self._lock:
             return State.UNKNOWN if self._open.pop(message.message_id, None) is None else self.state
 
     def lines(self) -> list[int]:
-        """Lines of messages that are open."""
+        """Line numbers of open messages."""
         with self._lock:
             return sorted(self._open.values())
 

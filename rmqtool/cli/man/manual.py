@@ -74,7 +74,7 @@ def manual(
 
 
 def _list() -> None:
-    """The pages: a summary goes on below itself."""
+    """List the pages, with wrapped summaries."""
     from textwrap import wrap
 
     from rmqtool.cli.render.text import MOST_COLUMNS, bold, room_of
@@ -100,12 +100,12 @@ def _show(row: Row, output: Output) -> int:
 
 def _text(topic: Topic) -> str:
     data = get_data("rmqtool", f"manual/{topic}.md")
-    assert data is not None  # the loader of an installed package gives its files
+    assert data is not None  # an installed package has its files
     return data.decode()
 
 
 def _row_of(topic: Topic) -> Row:
-    """A page begins with its title, and a paragraph of one sentence."""
+    """The row of a page, from its title and its first paragraph."""
     title, summary = _text(topic).split("\n\n", 2)[:2]
     return {"topic": topic.value, "title": title.removeprefix("# "), "summary": " ".join(summary.split())}
 
@@ -119,7 +119,7 @@ def _man_page() -> str:
 
 
 def _lay_out(text: str) -> None:
-    """A page for a terminal. Other pages are named there by their command; a link would lead nowhere."""
+    """Show a page on a terminal. References to other pages show the command; a link would lead nowhere."""
     import re
 
     from rich.console import Console

@@ -1,7 +1,7 @@
-"""The man page ``rmqtool(1)``: made from what the commands say of themselves, so that it tells of nothing else.
+"""The man page ``rmqtool(1)``, made from the commands' own texts.
 
-Nothing is written here that another place says: commands, arguments, options and examples are Click's, the emergencies
-those of the first screen, the exit codes those of the page ``machine-output``.
+Commands, arguments, options and examples come from Click, emergencies from the first screen, exit codes from the page
+``machine-output``.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from rmqtool.cli.man import roff
 
 _NAME = "rmqtool"
-_FIRST = re.compile(r"^(\.S[HS] .*\n)\.PP\n", re.MULTILINE)  # behind a heading a paragraph begins anyway
+_FIRST = re.compile(r"^(\.S[HS] .*\n)\.PP\n", re.MULTILINE)  # a paragraph begins after a heading anyway
 _ROW = re.compile(r"^\| *(\d+) *\| *(.+?) *\|$", re.MULTILINE)
 
 
@@ -35,18 +35,18 @@ def man_page(root: Any, version: str, first_screen: str, codes: str, topics: Map
         roff.section("description"),
         roff.paragraphs(_description(first_screen) + "\n\n" + more),
         roff.section("emergencies"),
-        *(roff.tag_item(roff.bold(line), words) for words, line in emergencies(first_screen)),
+        *(roff.tag_item(roff.bold(line), text) for text, line in emergencies(first_screen)),
         roff.section("commands"),
         *_commands(root, ()),
         roff.section("exit status"),
-        *(roff.tag_item(roff.bold(code), words) for code, words in exit_codes(codes)),
+        *(roff.tag_item(roff.bold(code), text) for code, text in exit_codes(codes)),
         roff.section("files"),
         roff.tag_item(
             roff.italic("STORE") + roff.bold(".rmqtool/"), "What writing commands have replaced; undo puts it back."
         ),
         roff.section("see also"),
         roff.paragraph("The manual, which is part of the installation:"),
-        *(roff.tag_item(roff.bold(f"{_NAME} manual {topic}"), words) for topic, words in topics.items()),
+        *(roff.tag_item(roff.bold(f"{_NAME} manual {topic}"), text) for topic, text in topics.items()),
     ]
     return _FIRST.sub(r"\1", "".join(parts))
 
@@ -55,7 +55,7 @@ def emergencies(first_screen: str) -> list[tuple[str, str]]:
     """(what is wrong, command) of every line below that heading of the first screen."""
     block = first_screen.split("Emergencies:\n")[1].split("\n\n")[0]
     pairs = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in block.splitlines()]
-    return [(words, line) for words, line in pairs]
+    return [(problem, line) for problem, line in pairs]
 
 
 def exit_codes(markdown: str) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ def exit_codes(markdown: str) -> list[tuple[str, str]]:
 
 
 def _description(first_screen: str) -> str:
-    """The first screen's own words, between the usage and the emergencies."""
+    """The part of the first screen between usage and emergencies."""
     return first_screen.split("\n\n", 2)[1]
 
 
@@ -73,7 +73,7 @@ def _lower(text: str) -> str:
 
 
 def _commands(command: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """A command, or what a group holds, in the order of their registration."""
+    """A command, or the commands of a group, in the order of registration."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield from _command(command, " ".join(names))

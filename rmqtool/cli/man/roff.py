@@ -1,4 +1,4 @@
-"""The few words of roff that a man page needs (man(7) of groff and of mandoc)."""
+"""The few roff requests that a man page needs (man(7) of groff and mandoc)."""
 
 import re
 
@@ -19,7 +19,7 @@ def escape(text: str) -> str:
 
 
 def choices(text: str) -> str:
-    """Words parted by bars; a line may end behind each bar."""
+    """Words separated by bars; a line may break after each bar."""
     return escape(text).replace("|", "|\\:")
 
 
@@ -59,15 +59,15 @@ def paragraph(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Paragraphs that blank lines part."""
+    """Paragraphs separated by blank lines."""
     return "".join(paragraph(part) for part in text.split("\n\n") if part.strip())
 
 
 def tag_item(tag: str, text: str) -> str:
-    """A tag, which is roff already, with what it means beside or below it."""
+    """A tag, already in roff, and its meaning beside or below it."""
     return f".TP\n{tag}\n{escape(_BLANKS.sub(' ', text).strip())}\n"
 
 
 def example(text: str) -> str:
-    """A line that is shown as it stands."""
+    """A line shown verbatim."""
     return f".PP\n.nf\n.RS\n{escape(text)}\n.RE\n.fi\n"

@@ -42,9 +42,9 @@ def check(
     With --broker-conf also whether a broker with that file starts on this store, and which lines it passes over; with
     --engine as a broker of that release does, before an upgrade.
 
-    Nothing is written, and a store that no broker would load is checked all the same. Of findings of one code, file
-    and queue the first 20 are shown one by one, and the rest is counted. Exit code 0: clean, which infos are too;
-    1: errors or warnings.
+    Nothing is written, and a store that no broker would load is checked all the same. Of the findings of one code, file
+    and queue the first 20 are shown, and the rest is counted. Exit code 0: clean, which infos are too; 1: errors or
+    warnings.
     """
     from rmqtool.cli.read.run_check import run_check
 

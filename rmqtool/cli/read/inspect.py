@@ -39,26 +39,26 @@ def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: 
     from rmqtool.cli.render.text import note
     from rmqtool.services.lookup.info import StoreInfo, store_info
 
-    found: StoreInfo | ClusterFacts
+    report: StoreInfo | ClusterFacts
     if (target := live_target(store)) is not None:
         from rmqtool.admin.live.info import cluster_facts
 
-        found = facts = cluster_facts(target, note)
+        report = facts = cluster_facts(target, note)
         people = partial(show_cluster, facts)
     else:
-        found = info = store_info(open_store(store, broker_conf))
+        report = info = store_info(open_store(store, broker_conf))
         people = partial(show, info)
     if output in PEOPLE:
         people(output)
-    elif PARTS.write(found, output):
+    elif PARTS.write(report, output):
         pass
     elif output is Output.csv:
-        write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in found.to_dict()["topics"]))
+        write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in report.to_dict()["topics"]))
     else:
-        write_object(output.value, with_times(found.to_dict()))
-    for problem in found.problems:
+        write_object(output.value, with_times(report.to_dict()))
+    for problem in report.problems:
         note(f"problem: {problem}")
-    return 1 if found.problems else 0
+    return 1 if report.problems else 0
 
 
 @command("checkpoint", "rmqtool checkpoint store")
@@ -121,8 +121,7 @@ def config(
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; without it, all.")] = None,
     bak: BakOption = False,
     broker: Annotated[
-        str | None,
-        typer.Option("--broker", metavar="NAME", help="Which broker, where a live cluster has several."),
+        str | None, typer.Option("--broker", metavar="NAME", help="Which broker, where a live cluster has several.")
     ] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -141,7 +140,7 @@ def config(
         from formats.config.files import kind_of
 
         if kind_of(file) is not None:
-            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, and says where
+            read_config(layout, file, bak=bak)  # refuses what a broker would refuse, with its place
         write_object(
             "ndjson" if output is Output.ndjson else "json", raw_config(layout, file + ".bak" if bak else file)
         )

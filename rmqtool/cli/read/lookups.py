@@ -1,7 +1,6 @@
-"""The query commands behind their options: open, ask, write, exit code.
+"""The work of the query commands: open, search, write, exit code.
 
-Free of Typer and everything else that is slow to import, so that
-:mod:`rmqtool.cli.startup.quick` can call them at once.
+Free of Typer and other slow imports, so that :mod:`rmqtool.cli.startup.quick` can call them.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 
 def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
-    """Search options as the command line gives them."""
+    """A search from options of the command line."""
     begin = parse_time(since) if since else 0
     end = parse_time(until) - 1 if until else MAX_TIME
     if end < begin:
@@ -35,7 +34,7 @@ def search_of(scan: bool, limit: int | None, since: str | None, until: str | Non
 
 
 def first(found: list[T], limit: int | None) -> list[T]:
-    """No more than so many; a line on stderr says that there are more, which :func:`search_of` looks for."""
+    """At most ``limit`` messages; a note says that there are more (:func:`search_of` asks for one more)."""
     if limit is None or len(found) <= limit:
         return found
     note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
@@ -43,7 +42,7 @@ def first(found: list[T], limit: int | None) -> list[T]:
 
 
 def _scanning(scan: bool) -> AbstractContextManager[None]:
-    """Where the whole log may be read, a terminal shows how far that is."""
+    """Show progress on a terminal if the whole log may be read."""
     if not scan:
         return nullcontext()
     from rmqtool.cli.render.progress import showing
@@ -72,12 +71,12 @@ def run_query_key(
     layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
     search = search_of(scan, limit, since, until)
     with _scanning(scan):
-        found = first(query_key(layout, topic, key, search, note), limit)
-    write_messages(output, found, body)
-    if not found and not note_unknown(layout, topic):
+        messages = first(query_key(layout, topic, key, search, note), limit)
+    write_messages(output, messages, body)
+    if not messages and not note_unknown(layout, topic):
         where = "in the log" if scan else "through the index; --scan reads the whole log"
         note(f"no message of topic {topic} with key {key} found {where}")
-    return FOUND if found else NOTHING
+    return FOUND if messages else NOTHING
 
 
 def run_query_id(
@@ -98,11 +97,11 @@ def run_query_id(
         return _ask(target, lambda messages: messages.by_id(message_id, chosen, search), limit, body, output, nothing)
     layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
-        found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
-    write_messages(output, found, body)
-    if not found:
+        messages = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
+    write_messages(output, messages, body)
+    if not messages:
         note(f"no message with id {message_id} found" + ("" if scan else "; --scan reads the whole log"))
-    return FOUND if found else NOTHING
+    return FOUND if messages else NOTHING
 
 
 def _ask(
@@ -130,7 +129,7 @@ def _ask(
 
 
 def unknown(layout: StoreLayout, topic: str) -> str | None:
-    """That the store does not have a topic, in words; None where it has."""
+    """A note that the store does not have a topic; None if it has."""
     from rmqtool.services.lookup.topic_names import unknown_topic
 
     return unknown_topic(layout, topic)
@@ -144,8 +143,8 @@ def say_unknown(store: str, broker_conf: str | None, topic: str) -> str:
 
 
 def note_unknown(layout: StoreLayout, topic: str) -> bool:
-    """Say so where the store does not have a topic; whether that is so."""
-    words = unknown(layout, topic)
-    if words is not None:
-        note(words)
-    return words is not None
+    """Note that the store does not have a topic; returns whether it was noted."""
+    reason = unknown(layout, topic)
+    if reason is not None:
+        note(reason)
+    return reason is not None

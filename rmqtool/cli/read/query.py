@@ -250,15 +250,15 @@ def query_time(
     else:
         offset = offset_by_time(log, queue, timestamp, upper=upper)
     entry = queue.entry(offset) if offset < queue.max_offset else None
-    found = log.read(entry.physical_offset, crc=False) if entry else None
-    first = next(found.messages()) if found else None
+    stored = log.read(entry.physical_offset, crc=False) if entry else None
+    first = next(stored.messages()) if stored else None
     message = message_row(first.record, first.physical_offset, body.value) if first else {"queueOffset": offset}
     write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
     return 0
 
 
 def _note_unbuilt(log: CommitLog) -> None:
-    """Why a queue in RocksDB may seem shorter than it is."""
+    """Warn that a queue in RocksDB may seem shorter than it is."""
     from rmqtool.services.lookup.queue_messages import warn_of_unbuilt
 
     warn_of_unbuilt(log, lambda text: note(f"warning: {text}"))

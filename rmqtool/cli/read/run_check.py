@@ -1,4 +1,4 @@
-"""``check`` and ``explain`` behind their options."""
+"""The work of ``check`` and ``explain``."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ from rmqtool.words import command_line, with_store
 
 
 def _topic(row: Row) -> str | None:
-    """A topic with what sets it apart from a plain one; that it is for retries or the broker itself its name says."""
+    """A topic and its unusual kinds; its name already shows retry and system topics."""
     plain, _comma, more = (row["topicKind"] or "").partition(", ")
     return f"{row['topic']} ({more})" if plain == "normal" and more else row["topic"]
 
@@ -87,8 +87,8 @@ def run_check(
         write_all(writer(output, FINDING_FIELDS, _COLUMNS), rows())
     for code, count in sorted(hidden.items()):
         note(f"{code}: {count} more not shown (--limit-per-code)")
-    said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
-    note(", ".join(said) if said else "clean: nothing found")
+    counts = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
+    note(", ".join(counts) if counts else "clean: nothing found")
     return 1 if problems else 0
 
 
@@ -100,7 +100,7 @@ def _read(
     broker_conf: str | None,
     release: Release | None,
 ) -> int:
-    """The findings as one situation, for a person at a terminal."""
+    """Show the findings as one situation, on a terminal."""
     from rmqtool.cli.read.show_check import show_reading
     from rmqtool.store.check.advice.advice import Situation
     from rmqtool.store.check.reading.reading import PLACES, Reader
@@ -117,7 +117,7 @@ def _read(
 
 
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
-    """A step for the store that was checked, as it was checked: another configuration may name another log."""
+    """A step with the store and configuration that were checked."""
     words = [store if word == "STORE" else word for word in step.command]
     if words[:1] == ["rmqtool"] and broker_conf is not None:
         words += ["--broker-conf", broker_conf]
@@ -125,12 +125,12 @@ def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
 
 
 def _in_words(steps: list[Step], store: str) -> str:
-    """Steps as a person types them."""
+    """Steps as command lines to type."""
     return with_store(sentences(steps), store)
 
 
 def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
-    """A table with something in it, and what to do about each code below it."""
+    """Show the findings as a table, with the advice for each code below."""
     first = next(rows, None)
     if first is None:
         return
@@ -144,7 +144,7 @@ def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
             yield row
 
     write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
-    # where the report goes, the advice goes: into a file or a mail too
+    # the advice goes where the report goes, perhaps into a file or a mail
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
     for line in (*advice, f"what a code means: {command_line('explain', 'CODE')}"):
         sys.stdout.write(plain(line) + "\n")

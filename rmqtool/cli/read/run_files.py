@@ -1,4 +1,4 @@
-"""The dump commands behind their options."""
+"""The work of the dump commands."""
 
 import sys
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ HEADER_FIELDS = (
 
 
 def selection(choice: MessageChoice) -> Selection:
-    """What the options choose; a range that holds nothing is reported on stderr."""
+    """The selection that the options make; an empty range is reported on stderr."""
     chosen = Selection(
         tuple(choice.topic or ()),
         tuple(choice.queue or ()),
@@ -55,7 +55,7 @@ def selection(choice: MessageChoice) -> Selection:
 
 
 def say_damage(item: Damage) -> None:
-    """One damaged range, on stderr."""
+    """Report a damaged range on stderr."""
     note(
         f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
         f"{item.length} bytes skipped"
@@ -63,7 +63,7 @@ def say_damage(item: Damage) -> None:
 
 
 def say_no_record(log: CommitLog, offset: int, more: str) -> None:
-    """Say on stderr that no record begins where a range does, although the log has bytes there."""
+    """Note that no record begins where a range does, although the log has bytes there."""
     if log.segments.find(offset) is not None and not isinstance(log.look(offset, crc=False), Found):
         note(f"no record begins at {offset}: {more}")
 
@@ -71,10 +71,10 @@ def say_no_record(log: CommitLog, offset: int, more: str) -> None:
 def run_commitlog_dump(
     log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
 ) -> int:
-    """``commitlog dump``: 0, or 1 when damage was met or nothing has what was asked for.
+    """``commitlog dump``: 0, or 1 when damage was met or nothing matches.
 
     Args:
-        records: a row for each record, also where one holds the messages of a batch.
+        records: a row for each record, even if it holds a batch of messages.
     """
     start, stop = chosen.physical
     damaged = False
@@ -100,14 +100,14 @@ def run_commitlog_dump(
 
 
 def _exit_code(count: int, chosen: Selection, code: int = 0) -> int:
-    """The exit code: 1, and a line on stderr, where something was asked for and nothing has it."""
+    """The exit code: 1, with a note, if a selection matched nothing."""
     if count or chosen == Selection():
         return code
     note("nothing matches the selection")
     return code or NO_MATCH
 
 
-_CHARACTERS = 18  # of a line of a hex dump: 16 between two bars
+_CHARACTERS = 18  # columns of a hex dump line: 16 between two bars
 
 
 def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
@@ -135,7 +135,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
 
 
 def _fitting(line: str, columns: int | None) -> Iterator[str]:
-    """A line of a hex dump; where a terminal does not hold it, the fields stand below their bytes."""
+    """A line of a hex dump; on a narrow terminal the fields stand below the bytes."""
     if columns is None or len(line) <= columns:
         yield line
         return
@@ -152,11 +152,11 @@ def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
 
     first = max(start, file.base)
     part = file.view()[first - file.base : stop - file.base if stop is not None else file.size]
-    return hexdump(part, explain("commitlog", part, first), first)
+    return hexdump(part, explain("dledger" if file.entries else "commitlog", part, first), first)
 
 
 def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
-    """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
+    """``consumequeue dump``: 0, or 1 when nothing matches."""
     layout, low = log.layout, log.min_offset
     hashes = {java_hash(tag) for tag in chosen.tags}
     low_offset, after = chosen.physical
@@ -165,14 +165,14 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     def asked(topic: str, queue_id: int) -> bool:
         return chosen.has_topic(topic) and chosen.has_queue(queue_id)
 
-    for words in tier_elsewhere(layout, asked):
-        note(f"warning: {words}")
+    for warning in tier_elsewhere(layout, asked):
+        note(f"warning: {warning}")
 
     def of_message(physical_offset: int) -> bool:
-        found = log.read(physical_offset, crc=False)
-        return found is not None and any(map(wanted.has, (message.record for message in found.messages())))
+        stored = log.read(physical_offset, crc=False)
+        return stored is not None and any(map(wanted.has, (message.record for message in stored.messages())))
 
-    # which queue an entry is of, and where in it, is the queue's to say: those of light queues have another's messages
+    # topic and queue come from the queue: entries of light queues lead to messages of another
     wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -199,7 +199,7 @@ def _files(layout: StoreLayout) -> Iterator[IndexView]:
 
 
 def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
-    """``index dump``: 0, or 1 when a file could not be made sense of, or nothing has what was asked for."""
+    """``index dump``: 0, or 1 when a file is damaged or nothing matches."""
     low_offset, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
 
@@ -231,7 +231,7 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
 
 
 def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
-    """``index dump --headers``: the files whose entries may have what was asked for."""
+    """``index dump --headers``: the files that may have matching entries."""
     low_offset, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
     rows = (

@@ -18,13 +18,13 @@ _INDENT = "   "
 
 
 def show_reading(reading: Reading, width: int) -> None:
-    """Print a reading to stdout, in lines of at most ``width`` cells but for commands, which stay whole."""
+    """Print a reading to stdout, in lines of at most ``width`` cells; commands are not broken."""
     sys.stdout.write("".join(line + "\n" for line in lines_of(reading, min(width, MOST_COLUMNS), colour=use_color())))
     sys.stdout.flush()
 
 
 def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
-    """The lines of a reading, of at most ``width`` cells but for commands."""
+    """The lines of a reading, at most ``width`` cells wide; commands are not broken."""
     paint = _Paint(colour)
     for cause in reading.causes:
         if cause.root.code == "store-role":
@@ -46,7 +46,7 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
 
 
 def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
-    """Steps of a code, without a store that they are for."""
+    """The steps for a code, without a particular store."""
     paint = _Paint(use_color())
     for number, step in enumerate(steps, 1):
         if step.destroys:
@@ -83,7 +83,7 @@ def _verdict(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
 
 
 def _steps(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
-    """What keeps everything, in order; behind it, and not as one step more, what takes messages out of the store."""
+    """The steps that keep everything, in order; then, as an alternative, those that remove messages."""
     keeping = [step for step in reading.steps if not step.destroys]
     yield ""
     yield paint.bold("What to do" + (", in this order" if len(keeping) > 1 else ""))

@@ -1,4 +1,4 @@
-"""The answer of ``info`` for people."""
+"""The report of ``info`` for people."""
 
 import sys
 from collections.abc import Iterable
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rmqtool.admin.live.info import ClusterFacts
 
 NO_WIDTH = 1 << 20
-_MANY, _LARGEST = 40, 20  # of more topics than so many, so many are shown
+_MANY, _LARGEST = 40, 20  # of more topics, only this many are shown
 INFO_FIELDS = ("topic", "queues", "messages", "configured")
 INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # from where it is caught; the entry point answers it, for every form of output alike
+        raise  # the entry point handles it, for every form of output
 
 
 def console(form: str = "text", *, stderr: bool = False) -> Console:
-    """Stdout or stderr. As a table a file or pipe gets whole lines, as text those of 100 columns."""
+    """A console on stdout or stderr. Without a terminal a table has unlimited width, and text has 100 columns."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else room_of(stream, form) or NO_WIDTH
     color = "auto" if use_color(stream) else None
@@ -42,26 +42,26 @@ def text(value: object, style: str = "") -> Text:
 
 
 def text_of_lines(lines: str, style: str = "") -> Text:
-    """Lines whose control characters are spelled out already."""
+    """Lines whose control characters are already escaped."""
     return Text(lines, style=style)
 
 
 def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
     """A plain table in the one style of this program."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
-    return made
+        grid.add_column(title, justify="right" if title in right else "left", no_wrap=True)
+    return grid
 
 
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and values; a value that a terminal's line does not hold goes on in the next."""
-    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
+    """A table of names and values, which are wrapped if too long."""
+    grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(text(name, "bold"), text(value))
-    return made
+        grid.add_row(text(name, "bold"), text(value))
+    return grid
 
 
 def size_text(size: int) -> str:
@@ -100,7 +100,7 @@ def show(info: StoreInfo, form: str) -> None:
         rows.append(("checkpoint", "none"))
     if info.identity is not None:
         rows.append(("broker identity", info.identity))
-    rows += [(f"epoch {one['epoch']}", f"begins at physical offset {one['startOffset']}") for one in info.epochs]
+    rows += [(f"epoch {epoch['epoch']}", f"begins at physical offset {epoch['startOffset']}") for epoch in info.epochs]
     out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:
@@ -162,7 +162,7 @@ def _show_groups(out: Console, info: "StoreInfo | ClusterFacts") -> None:
 
 
 def _show_topics(out: Console, info: "StoreInfo | ClusterFacts") -> None:
-    """Each topic; of many the largest, and the sums of all."""
+    """Show each topic; of many, the largest and the totals."""
     topics = info.topics
     if len(topics) > _MANY:
         topics = sorted(topics, key=lambda topic: topic.messages or 0, reverse=True)[:_LARGEST]

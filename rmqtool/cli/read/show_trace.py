@@ -22,7 +22,7 @@ _MOST_BODY = 1000  # characters
 
 
 def write_trace(found: Trace, form: str) -> None:
-    """Print a trace; as CSV it is one row an event."""
+    """Print a trace; CSV has one row per event."""
     if form in ("json", "ndjson"):
         write_object(form, with_times(found.to_dict()))
     elif PARTS.write(found, form):
@@ -54,11 +54,11 @@ def write_trace(found: Trace, form: str) -> None:
 
 
 def _write_events(events: Sequence[Event], width: int) -> None:
-    """Each event in one line, which goes on below where it must."""
+    """Show each event on one line, wrapped if too long."""
     room = max(len(event.event) for event in events)
     for event in events:
         time = time_text(event.time)
-        waits = event.event in ("delayed", "retry-delayed") and event.detail  # which names level and topic
+        waits = event.event in ("delayed", "retry-delayed") and event.detail  # whose text names level and topic
         more = [] if waits else [f"{event.topic}/{event.queueId} offset {event.queueOffset}"]
         more += [event.detail] if event.detail else []
         if event.deliverTimestamp:
@@ -71,7 +71,7 @@ def _write_events(events: Sequence[Event], width: int) -> None:
 
 
 def write_transaction(info: TransactionInfo, form: str) -> None:
-    """Print a transaction; as CSV it is one row a copy of the half message."""
+    """Print a transaction; CSV has one row per copy of the half message."""
     if form in ("json", "ndjson"):
         write_object(form, with_times(info.to_dict()))
         return

@@ -40,8 +40,8 @@ def topic_list(
 
     warn = Warnings()
     choice = RowChoice({"topic": topic})
-    found = open_topics(store, broker_conf, warn, system=system or bool(topic)).summaries()
-    rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
+    topics = open_topics(store, broker_conf, warn, system=system or bool(topic)).summaries()
+    rows = choice((row for row in topics if system or topic or row.kind != "system"), limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
     shown = [name for name in names_of(TopicSummary) if name not in hidden]
     if live_target(store) is None:
@@ -70,22 +70,26 @@ def topic_show(
 
     warn = Warnings()
     topics = open_topics(store, broker_conf, warn)
-    found = topics.details(topic)
-    if found is None:
+    details = topics.details(topic)
+    if details is None:
         note(say_unknown(store, broker_conf, topic))
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
-        write_object(output.value, with_times(found.to_dict()))
+        write_object(output.value, with_times(details.to_dict()))
         return warn.tell()
-    if PARTS.write(found, output):
+    if PARTS.write(details, output):
         return warn.tell()
     if output in PEOPLE:
-        one = found.summary
-        settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm or 'brokers differ'}"
+        summary = details.summary
+        settings = f"read queues {summary.readQueueNums}, write queues {summary.writeQueueNums}, "
+        settings += summary.perm or "brokers differ"
         facts = [
-            ("topic", f"{one.topic} ({', '.join(one.nature)})"),
-            ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
-            ("messages", "not told" if one.messages is None else str(one.messages)),
+            ("topic", f"{summary.topic} ({', '.join(summary.nature)})"),
+            (
+                "settings",
+                settings + (", ordered" if summary.order else "") if summary.configured else "not in topics.json",
+            ),
+            ("messages", "not told" if summary.messages is None else str(summary.messages)),
         ]
         out = console(output)
         out.print(facts_table(facts))
@@ -93,7 +97,7 @@ def topic_show(
         out.file.flush()
     kind = topics.queue_row
     shown = [name for name in names_of(kind) if name != "bytes" or live_target(store) is None]
-    write_rows(output.value, kind, found.queues, shown, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
+    write_rows(output.value, kind, details.queues, shown, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
     return warn.tell()
 
 
@@ -119,12 +123,12 @@ def topic_latest(
     from rmqtool.services.lookup.topic_names import unknown_topic
 
     layout = need_messages(store, broker_conf).layout
-    found = first(latest(layout, topic, key or ()), limit)
-    write_messages(output.value, found, body.value)
-    if not found:
+    messages = first(latest(layout, topic, key or ()), limit)
+    write_messages(output.value, messages, body.value)
+    if not messages:
         of = f" with key {', '.join(key)}" if key else ""
         note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")
-    return 0 if found else 1
+    return 0 if messages else 1
 
 
 @command("topic unused", "rmqtool topic unused store")

@@ -45,12 +45,12 @@ def trace(
     warn = Warnings()
     with showing("auto", streams=False):
         log = need_messages(store, broker_conf)
-        found = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
-    if found.events or output in (Output.json, Output.ndjson):
-        write_trace(found, output.value)
-    if not found.events:
+        report = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
+    if report.events or output in (Output.json, Output.ndjson):
+        write_trace(report, output.value)
+    if not report.events:
         note(f"no message with id {message_id} found in the log")
         for topic in engine.topics_with_key(log.layout, message_id):
             query = log.layout.command("query-key", topic, message_id)
             note(f"{message_id} is a key in topic {topic}: {query} lists the messages, with their ids")
-    return warn.tell() or (0 if found.events else 1)
+    return warn.tell() or (0 if report.events else 1)

@@ -1,4 +1,4 @@
-"""The command ``du``: what takes the space of a store."""
+"""The commands ``du`` and ``retention``: what takes the space of a store, and when what of it goes."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -207,3 +207,39 @@ def _sum_up(rows: list[dict[str, Any]], shown: int, by: By) -> None:
     if shown < len(rows):
         words += f" in all; {counted(len(rows) - shown, 'more row')}"
     note(words)
+
+
+@command("retention", "rmqtool retention store --tz Asia/Shanghai", tables=("files", "unread", "levels", "report"))
+def retention(
+    store: StoreDir,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="TIME", help="What a broker does from this time on (ms, ISO 8601, -48h, now)."),
+    ] = "now",
+    output: OutputOption = Output.text,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Tell when a running broker removes which files, what goes unread with them, and how long the disk lasts.
+
+    The broker's settings decide: fileReservedTime, deleteWhen and the ratios of the disk. Its hours are those of --tz,
+    else those of this machine. When the disk reaches a level is an estimate, by what came in the last day and in the
+    last week. Exit code 1: messages go that a group has not consumed, or delayed ones that still wait.
+    """
+    from rmqtool.cli.framework.opening import need_log
+    from rmqtool.cli.read.show_retention import FILE_COLUMNS, show
+    from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
+    from rmqtool.cli.render.parts import PARTS
+    from rmqtool.cli.render.rows import Warnings, names_of
+    from rmqtool.cli.render.times import chosen_zone, parse_time
+    from rmqtool.services.usage.retention import LogFile, foresee
+
+    warn = Warnings()
+    found = foresee(need_log(store, broker_conf), parse_time(at), chosen_zone(), warn)
+    if output in PEOPLE:
+        show(found, output)
+    elif output is Output.csv:
+        if not PARTS.write(found, output):
+            write_all(writer("csv", names_of(LogFile), FILE_COLUMNS), found.to_dict()["files"])
+    else:
+        write_object(output.value, with_times(found.to_dict()))
+    return max(1 if found.unread else 0, warn.tell())

@@ -28,12 +28,12 @@ QUEUE_ENTRY_COLUMNS = tuple(
 
 
 def message_writer(form: str) -> Writer:
-    """For :func:`message_row` rows."""
+    """A writer for rows of :func:`message_row`."""
     return writer(form, MESSAGE_FIELDS, MESSAGE_COLUMNS)
 
 
 def write_messages(form: str, found: "Iterable[StoredMessage]", body: str) -> int:
-    """Write messages; the number of them."""
+    """Write messages; returns their number."""
     to = message_writer(form)
     count = 0
     for message in found:

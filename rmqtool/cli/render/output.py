@@ -1,7 +1,7 @@
-"""Rows to stdout as text, table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
+"""Rows to stdout as text, table, JSON, NDJSON or CSV, streamed one at a time.
 
-Machine forms carry every field by its contract name. Text and table are for people, show a choice of columns, and may
-change. Text fits a terminal, or 100 columns where it goes elsewhere; a line of a table in a file has any length.
+Machine forms have every field under its contract name. Text and table are for people, show selected columns, and may
+change. Text fits the terminal, or 100 columns elsewhere; lines of a table in a file may be of any length.
 """
 
 import sys
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PEOPLE = ("text", "table")  # forms for people
 _SAMPLE = 100  # rows that decide the widths of a table's columns
-_SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
-_READABLE = 24  # cells; a cut text says something as long as it has so many
+_SAMPLE_TEXT = 1 << 20  # most characters of rows held for that: one body may be hundreds of megabytes
+_READABLE = 24  # cells; a shorter text would say nothing
 
 Row = dict[str, Any]
 
@@ -38,10 +38,10 @@ class Column:
     """A column of a table.
 
     Args:
-        cell: how a row's cell is made, by default the field of this title.
-        right: numbers are set to the right.
-        wide: its text may be cut on a narrow terminal.
-        rank: where a line does not hold all columns, those with a rank go first, from 1 on.
+        cell: makes the cell of a row; by default the field named like the title.
+        right: aligned to the right, for numbers.
+        wide: may be cut on a narrow terminal.
+        rank: columns with a rank are dropped first if the line is too narrow, from 1 on.
     """
 
     __slots__ = ("cell", "rank", "right", "title", "wide")
@@ -60,17 +60,16 @@ class Column:
 
 
 def rank_in(spare: Sequence[str], name: str) -> int:
-    """The rank of a column, of those that go first, in their order."""
+    """The rank of a column in the list of those that are dropped first."""
     return spare.index(name) + 1 if name in spare else 0
 
 
 class Tables:
-    """How tables of this run are to look, as the command line says.
+    """How tables look, from the options --columns and --wide.
 
     Attributes:
-        columns: titles of the only columns that are shown, or names of the only fields of rows in machine forms; all
-            where it is empty.
-        wide: every column whole, however long the lines get.
+        columns: titles of the columns, or in machine forms names of the fields, to show; all if empty.
+        wide: show every column in full, however long the lines get.
     """
 
     def __init__(self) -> None:
@@ -78,19 +77,19 @@ class Tables:
         self.wide = self._chose = self._laid_out = False
 
     def ask(self, columns: str | None, *, wide: bool) -> None:
-        """As the options say: titles with commas between them."""
+        """Set both from the options; titles are separated by commas."""
         self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
         self.wide, self._chose, self._laid_out = wide, False, False
 
     def tell(self) -> None:
-        """Say so where there was nothing to choose columns of, or no table."""
+        """Note it if the options had no effect."""
         if self.columns and not self._chose:
             note("--columns chooses columns of rows, and this output has none")
         if self.wide and not self._laid_out:
             note("--wide applies to tables, and this output has none")
 
     def choose(self, columns: Sequence[Column]) -> Sequence[Column]:
-        """The columns that are asked for, in the order in which they are asked for.
+        """The columns that --columns names, in its order.
 
         Raises:
             BadValue: there is no such column.
@@ -100,7 +99,7 @@ class Tables:
         return [by_title[title] for title in self.names(tuple(by_title))]
 
     def names(self, known: Sequence[str]) -> Sequence[str]:
-        """As :meth:`chosen`, of the names of columns or fields.
+        """As :meth:`choose`, for names of columns or fields.
 
         Raises:
             BadValue: there is no such column.
@@ -115,20 +114,20 @@ TABLES = Tables()
 
 
 class Writer(Protocol):
-    """Takes rows; must be closed, also when there were none."""
+    """Writes rows; must be closed, even if there were none."""
 
     def row(self, row: Row) -> None:
-        """One more row."""
+        """Write a row."""
 
     def close(self) -> None:
-        """No more rows."""
+        """End the output."""
 
 
 class NdjsonWriter:
-    """One JSON object a line.
+    """One JSON object per line.
 
     Args:
-        only: the only fields that are written; all where it is empty.
+        only: the fields to write; all if empty.
     """
 
     def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
@@ -138,7 +137,7 @@ class NdjsonWriter:
         self._out.write(dump_json(_only(row, self._only)) + "\n")
 
     def many(self, rows: "HasColumns") -> None:
-        """As many rows as the columns have."""
+        """Write rows given as columns."""
         from rmqtool.analytics.table.lines import json_lines  # loads pyarrow
 
         self._out.write(json_lines(_only(rows.columns(), self._only)))
@@ -148,10 +147,10 @@ class NdjsonWriter:
 
 
 class JsonWriter:
-    """One JSON array, an element a line.
+    """One JSON array, one element per line.
 
     Args:
-        only: as of :class:`NdjsonWriter`.
+        only: as for :class:`NdjsonWriter`.
     """
 
     def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
@@ -162,7 +161,7 @@ class JsonWriter:
         self._rows += 1
 
     def many(self, rows: "HasColumns") -> None:
-        """As many rows as the columns have."""
+        """Write rows given as columns."""
         from rmqtool.analytics.table.lines import json_lines
 
         lines = json_lines(_only(rows.columns(), self._only))[:-1]
@@ -175,9 +174,9 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON.
+    """RFC 4180 with a header. Lists are joined by spaces, as RocketMQ joins keys; maps are JSON.
 
-    On a terminal control characters are spelled out.
+    On a terminal control characters are escaped.
     """
 
     def __init__(self, out: TextIO, fields: Sequence[str]) -> None:
@@ -185,22 +184,22 @@ class CsvWriter:
 
         self._out, self._fields = out, fields
         self._terminal = out.isatty()
-        # a lone CR or LF in a cell gets its quotes only where the line end has it (Python before 3.13)
+        # before Python 3.13 a lone CR or LF is quoted only if the line terminator has it
         self._writer = csv.writer(self, lineterminator="\r\n")
         self._writer.writerow(fields)
 
     def write(self, line: str) -> None:
-        """Take a line from the csv module."""
+        """Write a line for the csv module."""
         self._out.write(line[:-2] + "\n")
 
     def row(self, row: Row) -> None:
         cells = [_csv_cell(row.get(field)) for field in self._fields]
-        if self._terminal:  # a file gets what is there, but a terminal would obey it
+        if self._terminal:  # a file gets the data, but a terminal would interpret it
             cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
         self._writer.writerow(cells)
 
     def many(self, rows: "HasColumns") -> None:
-        """As many rows as the columns have."""
+        """Write rows given as columns."""
         from rmqtool.analytics.table.lines import csv_lines
 
         columns = rows.columns()
@@ -211,14 +210,13 @@ class CsvWriter:
 
 
 class TableWriter:
-    """Aligned columns. Their widths come from the first rows, so that a table streams too.
+    """Aligned columns. Widths come from the first rows, so that tables can be streamed.
 
-    Where a line does not hold the columns it does without those that matter least, and tells so. Where the others do
-    not fit either there is a block for each row, a line for each column: nothing is cut, and ids and file names can be
-    copied.
+    If a line is too narrow, the least important columns are left out, with a note. If that is not enough, each row
+    becomes a block with one line per column: nothing is cut, and ids and file names can be copied.
 
     Args:
-        room: cells in a line; None where it may have any length.
+        room: cells in a line; None for any length.
     """
 
     def __init__(self, out: TextIO, columns: Sequence[Column], room: int | None = None) -> None:
@@ -229,7 +227,7 @@ class TableWriter:
         self._widths: list[int] | None = None
         self._shown = list(range(len(self._columns)))
         self._stacked = False
-        self._blocks = 0  # rows that were written as such
+        self._blocks = 0  # rows written
 
     def row(self, row: Row) -> None:
         cells = [cell_text(column.cell(row)) for column in self._columns]
@@ -242,7 +240,7 @@ class TableWriter:
             self._line(cells)
 
     def begin(self) -> None:
-        """Write what waits for the widths of columns: nothing more may come for a while."""
+        """Write the rows that are held back, because no more may come for a while."""
         if self._waiting:
             self._begin()
 
@@ -258,7 +256,7 @@ class TableWriter:
         self._waiting = []
 
     def _lay_out(self, widths: list[int], room: int) -> None:
-        """Find the layout that keeps most and fits."""
+        """Find the fitting layout that keeps the most."""
         ranked = sorted((column.rank, number) for number, column in enumerate(self._columns) if column.rank)
         empty = [number for number, column in enumerate(zip(*self._waiting, strict=True)) if not any(column)]
         less = [*empty, *(number for _rank, number in ranked)] if not TABLES.columns else []
@@ -271,7 +269,7 @@ class TableWriter:
         self._stacked = len(widths) > 1
 
     def _cut_to(self, room: int, widths: list[int], shown: list[int]) -> list[int] | None:
-        """Widths at which columns fit, free text cut as far as it can still be read; None where there are none."""
+        """Widths at which the columns fit, with text cut as far as is readable; None if they cannot fit."""
         excess = sum(widths[number] for number in shown) + 2 * (len(shown) - 1) - room
         fitting = list(widths)
         for number in reversed(shown):
@@ -297,7 +295,7 @@ class TableWriter:
         self._out.write((bold(line) if title and self._terminal else line) + "\n")
 
     def _block(self, cells: list[str]) -> None:
-        """A row as lines of title and cell, without the empty ones; a terminal breaks long ones itself."""
+        """A row as lines of title and cell, without empty cells; the terminal wraps long lines."""
         room = max(width_of(column.title) for column in self._columns)
         self._out.write("\n" * bool(self._blocks))
         self._blocks += 1
@@ -311,7 +309,7 @@ class TableWriter:
                     title = " " * room
 
     def close(self) -> None:
-        if self._widths is None and (self._room is None or self._waiting):  # a title alone says nothing to a person
+        if self._widths is None and (self._room is None or self._waiting):  # a title alone is useless to a person
             self._begin()
         self._out.flush()
         left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]
@@ -324,14 +322,14 @@ def _only(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
 
 
 def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: TextIO | None = None) -> Writer:
-    """The writer of an output form.
+    """The writer for an output form.
 
     Args:
         fields: contract names, in order, for machine forms.
         columns: for the table.
 
     Raises:
-        BadValue: a column that is asked for (``--columns``) is none of them.
+        BadValue: ``--columns`` names an unknown column.
     """
     out = out or sys.stdout
     if form not in PEOPLE:
@@ -348,7 +346,7 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
 
 
 def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
-    """Every row, then close; the number of rows. Machine forms take those that come as columns as such."""
+    """Write every row and close; returns the number of rows."""
     count = 0
     for row in rows:
         if isinstance(row, dict):
@@ -366,7 +364,7 @@ def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
 
 
 def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
-    """One object: indented JSON, or one line of NDJSON."""
+    """Write one object: indented JSON, or one line of NDJSON."""
     out = out or sys.stdout
     if form == "ndjson":
         out.write(dump_json(value) + "\n")
@@ -376,7 +374,7 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
 
 
 def with_times(value: Any) -> Any:
-    """The same, with a time for people beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
+    """A copy with a readable time beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
     from rmqtool.cli.render.times import time_text
 
     if isinstance(value, list):
@@ -385,7 +383,7 @@ def with_times(value: Any) -> Any:
         return value
     shown: Row = {}
     for name, inner in value.items():
-        shown[name] = inner if name == "groups" else with_times(inner)  # groups may be called anything
+        shown[name] = inner if name == "groups" else with_times(inner)  # groups may have any name
         twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
         if twin != name and (inner is None or type(inner) is int):
             shown[twin] = time_text(inner) if inner else None
@@ -393,7 +391,7 @@ def with_times(value: Any) -> Any:
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal; anything but a yes is a no, the end of the input too."""
+    """Ask on the terminal; anything but yes, end of input included, is no."""
     sys.stderr.write(f"{fold(f'{question} [y/N]:', sys.stderr)} ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

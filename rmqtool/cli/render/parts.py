@@ -1,4 +1,4 @@
-"""Reports that hold several tables: CSV has one of them, and which one is asked for by name."""
+"""Reports with several tables: CSV has one of them, chosen by name."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -8,14 +8,14 @@ from rmqtool.cli.render.output import Row, write_all, writer
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue
 
-SCALARS = "report"  # the table of what is no list, in one row
+SCALARS = "report"  # the table of everything that is not a list, in one row
 
 
 class Parts:
-    """What a command line asks for.
+    """The table that a command line asks for.
 
     Attributes:
-        known: names of the tables of this command's report; the first is the one that CSV has by default.
+        known: names of the tables in the report; CSV has the first by default.
         asked: one of them, or None.
     """
 
@@ -24,10 +24,10 @@ class Parts:
         self.asked: str | None = None
 
     def ask(self, asked: str | None, known: Sequence[str], output: str) -> None:
-        """Note what is asked for.
+        """Set the table that is asked for.
 
         Raises:
-            BadValue: it is none of them, or the form is not CSV.
+            BadValue: there is no such table, or the form is not CSV.
         """
         if asked is not None and output != "csv":
             raise BadValue("--table needs --output csv: JSON has all tables")
@@ -36,7 +36,7 @@ class Parts:
         self.known, self.asked = known, asked
 
     def write(self, report: Any, form: str) -> bool:
-        """Write the table that is asked for; False where it is the first, which the command writes itself.
+        """Write the table that is asked for; False for the first, which the command writes itself.
 
         Args:
             report: a dataclass with ``to_dict``.
@@ -56,10 +56,10 @@ PARTS = Parts()
 
 
 def tables_of(report: Any) -> dict[str, tuple[Sequence[str], list[Row]]]:
-    """(columns, rows) of each list in a report by its name in JSON, and of everything else in one row."""
+    """(columns, rows) of each list in a report, by its JSON name, and of everything else as one row."""
     value: Row = report.to_dict()
     hints = get_type_hints(type(report))
-    found: dict[str, tuple[Sequence[str], list[Row]]] = {}
+    tables: dict[str, tuple[Sequence[str], list[Row]]] = {}
     alone: Row = {}
     for name, part in value.items():
         if not isinstance(part, list):
@@ -67,9 +67,9 @@ def tables_of(report: Any) -> dict[str, tuple[Sequence[str], list[Row]]]:
             continue
         kind = next(iter(get_args(hints.get(name))), None)
         if isinstance(kind, type) and is_dataclass(kind):
-            columns: Sequence[str] = [one.name for one in fields(kind)]
+            columns: Sequence[str] = [field.name for field in fields(kind)]
         else:
             columns = list(dict.fromkeys(key for row in part if isinstance(row, dict) for key in row)) or ["value"]
-        found[name] = columns, [row if isinstance(row, dict) else {"value": row} for row in part]
-    found[SCALARS] = list(alone), [alone]
-    return found
+        tables[name] = columns, [row if isinstance(row, dict) else {"value": row} for row in part]
+    tables[SCALARS] = list(alone), [alone]
+    return tables

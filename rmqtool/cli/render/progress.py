@@ -1,4 +1,4 @@
-"""Progress on stderr: a line of a terminal that goes at the end, or JSON for programs."""
+"""Progress on stderr: a transient line on a terminal, or JSON for programs."""
 
 import sys
 import threading
@@ -10,14 +10,14 @@ from rmqtool.cli.render.text import clearing, columns_of, cut_to, dump_json, wid
 from rmqtool.progress import Stage, listening
 
 FORMS = ("auto", "json", "none")
-_SILENT = 1.0  # seconds; what is done by then shows no progress
-_EVERY = {"auto": 0.2, "json": 1.0}  # seconds between two looks
+_SILENT = 1.0  # seconds; shorter work shows no progress
+_EVERY = {"auto": 0.2, "json": 1.0}  # seconds between updates
 _COLUMNS = 80
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Shown:
-    """Shows the innermost stage that is going on.
+    """Shows the innermost current stage.
 
     Args:
         form: "json" for a line of JSON each second, "auto" for a line of a terminal.
@@ -40,7 +40,7 @@ class Shown:
                 self._looking.start()
 
     def end(self, stage: Stage) -> None:
-        """End a stage; programs get its last state."""
+        """End a stage; programs get its final state."""
         with self._lock:
             began = next(began for known, began in self._stages if known is stage)
             self._stages = [known for known in self._stages if known[0] is not stage]
@@ -50,7 +50,7 @@ class Shown:
                 self._clear()
 
     def close(self) -> None:
-        """Show no more."""
+        """Stop showing progress."""
         with self._lock:
             self._ended = True
             self._clear()
@@ -71,7 +71,7 @@ class Shown:
                     self._write(f"\r\x1b[K{text if width_of(text) <= room else cut_to(text, room)}")
 
     def clear(self) -> None:
-        """Take the line off the terminal, for something else is written; the next look brings it back."""
+        """Remove the line from the terminal so that something else can be written; the next update restores it."""
         with self._lock:
             self._clear()
 
@@ -84,7 +84,7 @@ class Shown:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (OSError, ValueError):  # it is gone; work goes on
+        except (OSError, ValueError):  # stderr is gone; the work goes on
             self._ended = True
 
 
@@ -108,21 +108,21 @@ def row(stage: Stage, seconds: float) -> dict[str, object]:
 
 
 def line(stage: Stage, seconds: float) -> str:
-    """A stage for people, below 80 columns: share, amount, rate, time left."""
+    """A stage for people, in less than 80 columns: share, amount, rate, time left."""
     rate = stage.done / seconds if seconds > 0 else 0
-    words = []
+    parts = []
     if stage.total:
-        words.append(f"{min(stage.done / stage.total, 1):.0%}")
-        words.append(f"{_amount(stage.done, stage.unit, bare=True)} of {_amount(stage.total, stage.unit)}")
+        parts.append(f"{min(stage.done / stage.total, 1):.0%}")
+        parts.append(f"{_amount(stage.done, stage.unit, bare=True)} of {_amount(stage.total, stage.unit)}")
     elif stage.done:
-        words.append(_amount(stage.done, stage.unit))
+        parts.append(_amount(stage.done, stage.unit))
     if rate and seconds >= _SILENT:
-        words.append(f"{_amount(rate, stage.unit)}/s")
+        parts.append(f"{_amount(rate, stage.unit)}/s")
         if stage.total:
-            words.append(f"{_time(max(stage.total - stage.done, 0) / rate)} left")
+            parts.append(f"{_time(max(stage.total - stage.done, 0) / rate)} left")
     else:
-        words.append(_time(seconds))
-    return f"{stage.name}: {', '.join(words)}"
+        parts.append(_time(seconds))
+    return f"{stage.name}: {', '.join(parts)}"
 
 
 def _amount(count: float, unit: str, *, bare: bool = False) -> str:
@@ -148,7 +148,7 @@ def showing(form: str, *, streams: bool) -> Iterator[None]:
 
     Args:
         form: of :data:`FORMS`.
-        streams: rows come on stdout meanwhile: on the same terminal no progress is shown between them.
+        streams: rows are written to stdout meanwhile; if that is the same terminal, no progress is shown.
     """
     if form == "none" or (form == "auto" and not (sys.stderr.isatty() and not (streams and sys.stdout.isatty()))):
         yield

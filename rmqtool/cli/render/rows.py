@@ -1,4 +1,4 @@
-"""Rows of the services' dataclasses in every form of output, and what was wrong on the way."""
+"""Rows of the services' dataclasses in every form of output, and warnings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class HasRow(Protocol):
-    """What the services give."""
+    """A row of the services."""
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
 
 
 class Warnings:
-    """Collects warnings, so that they come behind the rows, and none beside an error."""
+    """Collects warnings, to show them after the rows and not beside an error."""
 
     def __init__(self) -> None:
         self._seen: dict[str, None] = {}
@@ -29,7 +29,7 @@ class Warnings:
         self._seen[text] = None
 
     def tell(self) -> int:
-        """Say them on stderr; the exit code: 1 where there are any, for the answer may not be whole."""
+        """Show them on stderr; returns the exit code: 1 if there are any, as the answer may be incomplete."""
         for text in self._seen:
             note(f"warning: {text}")
         return 1 if self._seen else 0
@@ -43,12 +43,12 @@ def names_of(kind: type) -> tuple[str, ...]:
 def columns_of(
     kind: type, names: Sequence[str] = (), wide: Sequence[str] = (), spare: Sequence[str] = ()
 ) -> list[Column]:
-    """Columns of a table: numbers to the right, times as people read them.
+    """Columns of a table, with numbers aligned right and readable times.
 
     Args:
-        names: a choice of fields; all by default.
-        wide: those that may be cut on a narrow terminal.
-        spare: those that go first where a line does not hold all, in this order.
+        names: the fields to show; all by default.
+        wide: fields that may be cut on a narrow terminal.
+        spare: fields that are dropped first, in this order, if the line is too narrow.
     """
     types = {field.name: field.type for field in fields(kind)}
     return [_column(name, types[name], wide=name in wide, rank=rank_in(spare, name)) for name in names or types]
@@ -70,7 +70,7 @@ def write_rows(
     wide: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> int:
-    """Write rows; the number of them. Machine forms have every field, the table those that are named."""
-    # a name is looked up at a fraction of what asking for a protocol costs each row
-    made = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
-    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), made)
+    """Write rows; returns their number. Machine forms have every field, the table the named ones."""
+    # looking up a name is much cheaper per row than a protocol check
+    dicts = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
+    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide, spare)), dicts)

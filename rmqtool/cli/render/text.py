@@ -1,4 +1,4 @@
-"""Text as it may be shown: no control characters, JSON, widths in terminal cells, colour where it is wanted."""
+"""Text for output: escaped control characters, JSON, widths in terminal cells, colour."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ from rmqtool.words import commands_in
 if TYPE_CHECKING:
     from json import JSONEncoder
 
-clearing: list[Callable[[], None]] = []  # what takes a line that is no text off the terminal
-holding: list[Callable[[str], None]] = []  # what keeps lines for stderr until a command has shown all it has to show
+clearing: list[Callable[[], None]] = []  # removes the line of progress from the terminal
+holding: list[Callable[[str], None]] = []  # holds lines for stderr back until a command has shown its output
 MOST_COLUMNS = 100  # cells; longer lines of text are hard to read
 _LEAST_COLUMNS = 20
-_COLUMNS = 80  # of a terminal that does not say how wide it is
-_LONGEST_CELL = 1 << 16  # characters; a table is for people, and other forms have all of it
-_NO_BREAK = "\0"  # no text of ours has it
-_C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
+_COLUMNS = 80  # columns of a terminal of unknown width
+_LONGEST_CELL = 1 << 16  # most characters of a cell; machine forms have all of it
+_NO_BREAK = "\0"  # stands for a space inside a command
+_C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # valid in JSON, but terminals interpret them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
-    # line ends of Unicode, and what turns the direction of text around
+    # Unicode line ends, and characters that change the direction of text
     i: f"\\u{i:04x}"
     for i in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
@@ -31,7 +31,7 @@ def dump_json(value: Any) -> str:
 
 
 def encode(value: Any, indent: int | None) -> str:
-    """JSON, indented by so many blanks, or compact."""
+    """JSON, indented by this many spaces, or compact."""
     try:
         text = _encoder(indent).encode(value)
     except ValueError:
@@ -41,13 +41,13 @@ def encode(value: Any, indent: int | None) -> str:
 
 @cache
 def _encoder(indent: int | None) -> "JSONEncoder":
-    from json import JSONEncoder  # a table does without
+    from json import JSONEncoder  # tables do not need them
 
     return JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent, separators=(",", ": " if indent else ":"))
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity, which SQL's numbers may be: they become null."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, dict):
@@ -58,7 +58,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def bold(text: str) -> str:
-    """A text in bold, where stdout may be coloured."""
+    """Text in bold, if stdout may be coloured."""
     return f"\x1b[1m{text}\x1b[0m" if use_color() else text
 
 
@@ -70,14 +70,14 @@ def use_color(stream: TextIO | None = None) -> bool:
 
 
 def note(text: str) -> None:
-    """One line for people, on stderr; a terminal gets it folded, and in the place of a line of progress."""
+    """Write a line for people to stderr, folded on a terminal, replacing a line of progress."""
     for clear in clearing:
         clear()
     to_stderr(fold(plain(text), sys.stderr) + "\n")
 
 
 def to_stderr(line: str) -> None:
-    """Write a line on stderr, now or when all is shown."""
+    """Write a line to stderr, now or when the output has been shown."""
     if holding:
         holding[-1](line)
     else:
@@ -85,13 +85,12 @@ def to_stderr(line: str) -> None:
 
 
 def room_of(stream: IO[str], form: str = "text") -> int | None:
-    """Cells in a line of a stream: those of its terminal, elsewhere 100 for text; None where a line may be of any
-    length, as those of a table in a file."""
+    """Cells in a line of a stream: those of its terminal, else 100 for text; None for a table in a file."""
     return columns_of(stream) or (MOST_COLUMNS if form == "text" else None)
 
 
 def columns_of(stream: IO[str]) -> int | None:
-    """Cells in a line of the terminal that a stream writes to; None where it is none."""
+    """Cells in a line of the terminal that a stream writes to; None if it is not a terminal."""
     import os
 
     if not stream.isatty():
@@ -109,14 +108,14 @@ def columns_of(stream: IO[str]) -> int | None:
 
 
 def fold(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
-    """A text as lines that a terminal holds, broken between words alone; as it is for everything but a terminal.
+    """Wrap text between words to fit the terminal; unchanged if the stream is not a terminal.
 
-    A command is copied, so it stays in one line, though the terminal may have to break that.
+    Commands are not broken, so that they can be copied.
 
     Args:
         indent: before every line.
         hang: before every line but the first, too.
-        columns: cells in a line, whatever the stream is.
+        columns: cells in a line, regardless of the stream.
     """
     columns = columns or columns_of(stream)
     if columns is None or width_of(indent + text) <= (room := max(min(columns, MOST_COLUMNS), _LEAST_COLUMNS)):
@@ -131,14 +130,14 @@ def fold(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns
 
 
 def _glue_commands(text: str) -> str:
-    """A text in which no blank of a command is one."""
+    """The text with the spaces inside commands replaced, so that commands are not broken."""
     for line in commands_in(text):
         text = text.replace(line, line.replace(" ", _NO_BREAK))
     return text
 
 
 def plain(text: str) -> str:
-    """A text in which every control character is spelled out: hostile bodies and names must not reach a terminal."""
+    """The text with control characters escaped: hostile bodies and names must not reach a terminal."""
     return text if text.isprintable() else text.translate(_CONTROL)
 
 
@@ -164,10 +163,10 @@ def width_of(text: str) -> int:
 
 
 def break_lines(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
-    """A text in lines of so many terminal cells, broken at blanks.
+    """Break text at spaces into lines of at most this many terminal cells.
 
     Args:
-        anywhere: also within a word that is longer than a line, which otherwise stays whole, so that it can be copied.
+        anywhere: also break words that are longer than a line; otherwise they stay whole, so that they can be copied.
     """
     start = 0
     while True:
@@ -189,7 +188,7 @@ def break_lines(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
 
 
 def cut_to(text: str, width: int) -> str:
-    """The beginning of a text that takes so many terminal cells, with a sign that it goes on."""
+    """Cut text to this many terminal cells, with an ellipsis."""
     kept = ""
     for character in text:
         if width_of(kept + character) >= width:

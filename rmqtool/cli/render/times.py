@@ -8,27 +8,35 @@ from rmqtool.errors import BadValue
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-_zone: "tzinfo | None" = None  # of the user; none is UTC
+_zone: "tzinfo | None" = None  # the user's time zone; UTC if None
+_named = False  # the user has named it
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MQADMIN = r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})"
 
 
 def use_zone(name: str | None) -> None:
-    """From now on times without a zone are of this one, and are shown so; without a name it is UTC.
+    """Set the zone for reading and showing times without one; UTC by default.
 
     Raises:
-        BadValue: there is no such zone.
+        BadValue: no such zone.
     """
-    global _zone
-    _zone = zone_of(name) if name else None
+    global _zone, _named
+    _zone, _named = zone_of(name) if name else None, bool(name)
+
+
+def chosen_zone() -> "tzinfo | None":
+    """The zone of :func:`use_zone`; None where none was named."""
+    from datetime import UTC
+
+    return _zone or (UTC if _named else None)
 
 
 def zone_of(name: str) -> "tzinfo | None":
     """A time zone by its name (``Asia/Shanghai``), its offset (``+08:00``), or ``UTC``.
 
     Raises:
-        BadValue: none of these, or the machine knows no zones by name.
+        BadValue: none of these, or the machine has no time zone data.
     """
     from datetime import datetime, timedelta, timezone
 
@@ -96,7 +104,7 @@ def parse_range(text: str) -> tuple[int, int | None]:
 
 
 def time_text(millis: int) -> str:
-    """A time for people, in their zone; what no calendar has is given as the number it is."""
+    """A readable time in the user's zone; a time out of range stays a number."""
     if _zone is None:
         return iso_utc(millis)
     from datetime import datetime
@@ -109,7 +117,7 @@ def time_text(millis: int) -> str:
 
 
 def iso_utc(millis: int) -> str:
-    """A time in UTC; what no calendar has is given as the number it is."""
+    """A time in UTC; a time out of range stays a number."""
     from datetime import UTC, datetime
 
     try:

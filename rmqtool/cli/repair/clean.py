@@ -73,7 +73,7 @@ def clean(
 
     def show(report: CleanReport, form: str, *, to_stderr: bool = False) -> None:
         fields = ("file", "bytes", "diskBytes", "modified")
-        report = replace(report, unread=[one.to_dict() for one in unread])
+        report = replace(report, unread=[topic.to_dict() for topic in unread])
         if form in ("json", "ndjson"):
             write_object(form, report.to_dict())
         elif not PARTS.write(report, form):
@@ -83,8 +83,8 @@ def clean(
         verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
         for warning in report.warnings:
             note(f"warning: {warning}")
-        for one in unread:
-            note(f"LOSS: {one.words}")
+        for topic in unread:
+            note(f"LOSS: {topic.words}")
         note(
             f"{counted(len(report.files), 'file')}"
             f", {counted(report.diskBytes, 'byte')} on disk {verb}; log from {report.newMinPhyOffset} on"
@@ -100,7 +100,7 @@ def clean(
             shown = plan()
             if unread and not accept_loss:
                 raise Refused(
-                    f"{layout.root}: {'; '.join(one.words for one in unread)}: they would go. Nothing was changed; "
+                    f"{layout.root}: {'; '.join(topic.words for topic in unread)}: they would go. Nothing was changed; "
                     "--accept-loss does it all the same"
                 )
         return run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=shown)

@@ -100,8 +100,8 @@ def recover(
     def do(shown: RecoveryReport | None) -> RecoveryReport:
         def guard(report: RecoveryReport) -> None:
             if report.destroys and not accept_loss and report.destroys != (shown.destroys if shown else []):
-                words = with_store("; ".join(report.destroys), store)
-                raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
+                losses = with_store("; ".join(report.destroys), store)
+                raise Refused(f"{layout.root}: {losses}. Nothing was changed; --accept-loss does it all the same")
 
         return recovery.recover(layout, **rules, guard=guard)
 

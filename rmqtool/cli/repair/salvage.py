@@ -1,13 +1,30 @@
 """The commands ``salvage`` and ``export``: a store into a fresh one, all that is intact or exactly as it is."""
 
+import os
+import sys
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import open_store
 from rmqtool.cli.framework.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.read.run_files import say_damage
+from rmqtool.cli.render.output import PEOPLE, Column, NdjsonWriter, write_all, write_object, writer
+from rmqtool.cli.render.text import dump_json, note
+from rmqtool.contract import message_row
+from rmqtool.errors import BadValue, OutputLost
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
+from rmqtool.store.salvage.whole import export_store
+from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
+from rmqtool.words import command_line, counted
+
+_FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
 
 class Form(StrEnum):
@@ -41,12 +58,10 @@ def salvage(
     With --to the messages go to one file: as commitlog dump prints them (ndjson), or with the columns of
     dump-to-parquet. What could not be read is then kept beside it, in NEWSTORE.lost+found.
     """
-    from rmqtool.cli.repair.run_salvage import run_salvage, run_to_file
-
     layout = open_store(store, broker_conf)
     if to is not None:
-        return run_to_file(layout, to.value, new_store, output.value)
-    return run_salvage(layout, new_store, output.value)
+        return _salvage_to_file(layout, to.value, new_store, output.value)
+    return _salvage_to_store(layout, new_store, output.value)
 
 
 @command("export", "rmqtool export store newstore", progress=True)
@@ -65,6 +80,162 @@ def export(
     All or nothing: where something cannot be read, or an offset or deliver time would change, no store is made and
     the exit code is 5; salvage then keeps every intact message.
     """
-    from rmqtool.cli.repair.run_salvage import run_whole
+    return _export(open_store(store, broker_conf), new_store, output.value)
 
-    return run_whole(open_store(store, broker_conf), new_store, output.value)
+
+def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
+    """``salvage`` into a store: 0, or 1 when something was lost."""
+    report = Salvage(layout, new_store).run()
+    _say(report.to_dict(), output)
+    for queue in report.renumbered:
+        lost = counted(queue.lost, "message is lost", "messages are lost")
+        note(f"not kept: {queue.topic} queue {queue.queueId}: {lost}; the offsets of later ones moved down by that")
+    for empty in report.emptyQueues:
+        if not empty.kept:
+            ended = f"ended at queue offset {empty.endedAt}, and none of its messages is in the log"
+            goes_on = f"goes on at {empty.endsAt}" if empty.endsAt else "begins at 0 again"
+            note(f"not kept: {empty.topic} queue {empty.queueId}: {ended}: it {goes_on}")
+    if report.restarted:
+        again = counted(report.restarted, "message", "messages")
+        note(f"{again} of queues that began again at a lower offset: put after the earlier ones")
+    if report.tornProperties:
+        torn = counted(report.tornProperties, "message")
+        note(f"{torn} with torn properties taken all the same: lost+found has the record as it was, too")
+    if report.leftOut:
+        note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"
+    note(f"{kept}; {_unreadable(report.lostBytes, report.lostRangeCount)}")
+    if report.lostRangeCount:
+        note(f"the bytes that hold no message are kept in {os.path.join(report.store, 'lost+found')}")
+    left = _say_left(report.notTaken)
+    note(
+        f"next: {command_line('check', report.store)}; then start the broker on it, and keep {report.source} until "
+        "nothing is missed"
+    )
+    return 1 if left or report.lostRangeCount or not all(empty.kept for empty in report.emptyQueues) else 0
+
+
+def _say_left(left: list[NotTaken]) -> bool:
+    """Note which messages are left out because they are only in the tier; returns whether there are any."""
+    for message in left:
+        note(f"{message.topic} queue {message.queueId}: {counted(message.messages, 'message')} not taken, "
+             f"queue offsets {message.firstOffset} to {message.nextOffset - 1}")  # fmt: skip
+    if (warning := words_of(left, "not taken")) is not None:
+        note(warning)
+    return bool(left)
+
+
+def _unreadable(lost: int, ranges: int) -> str:
+    if not ranges:
+        return "nothing was unreadable"
+    return f"{counted(lost, 'byte')} in {counted(ranges, 'place')} not readable"
+
+
+def _export(layout: StoreLayout, new_store: str, output: str) -> int:
+    """``export``: 0.
+
+    Raises:
+        CorruptFile: part of the source cannot be read or cannot be kept as it is.
+    """
+    report = export_store(layout, new_store)
+    if output in PEOPLE:  # of what was lost: nothing
+        _warn(report.warnings)
+    else:
+        _say(report.to_dict(), output)
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
+    offsets = "queue offsets" if layout.dledger_dirs() else "offsets"
+    note(f"{kept} in {report.store}, at the {offsets} that they had")
+    return 0
+
+
+def _salvage_to_file(layout: StoreLayout, form: str, out: str, output: str) -> int:
+    """``salvage --to``: 0, or 1 when something was lost.
+
+    Raises:
+        BadValue: Parquet to stdout, which is not seekable.
+    """
+    if out == "-":
+        if form != "ndjson":
+            raise BadValue(f"--to {form} needs a file, not -")
+        return _to_stdout(layout)
+    report = salvage_to_file(layout, out, form, _writer_of(form))
+    _say(report.to_dict(), output)
+    kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
+    lost = _unreadable(report.lostBytes, report.lostRangeCount)
+    note(f"{counted(report.messages, 'message')} in {report.out}; {lost}{kept}")
+    return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
+
+
+def _writer_of(form: str) -> WriteAll:
+    if form == "ndjson":
+        return write_ndjson
+    from rmqtool.analytics.dump.salvaged import write_parquet
+
+    return write_parquet
+
+
+def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
+    """Write every intact message as a line of ``commitlog dump``; returns their number."""
+    messages = 0
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        for item in log.walk():
+            if isinstance(item, Damage):
+                tell(item)
+                continue
+            tell_torn(item, tell)
+            for message in item.messages():
+                file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
+                messages += 1
+    return messages
+
+
+def _to_stdout(layout: StoreLayout) -> int:
+    log, warnings, disk = salvaged_log(layout)
+    for warning in warnings:
+        note(f"warning: {warning}")
+    to, messages, lost = NdjsonWriter(sys.stdout), 0, 0
+
+    def tell(item: Damage) -> None:
+        nonlocal lost
+        say_damage(item._replace(path=disk.name(item.path)))
+        lost += item.length
+
+    for item in log.walk():
+        if isinstance(item, Damage):
+            tell(item)
+            continue
+        tell_torn(item, tell)
+        for message in item.messages():
+            row = message_row(message.record, message.physical_offset)
+            try:
+                to.row(row)
+            except OSError as err:
+                raise _cut_off(err) from err
+            messages += 1
+    try:
+        to.close()
+    except OSError as err:
+        raise _cut_off(err) from err
+    note(f"{counted(messages, 'message')}; {counted(lost, 'byte')} not readable")
+    return 1 if _say_left(left_behind(layout)) or lost else 0
+
+
+def _cut_off(err: OSError) -> OutputLost:
+    return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: not all messages are written")
+
+
+def _say(report: dict[str, Any], output: str) -> None:
+    """Show the lost ranges, or as JSON the whole report, and the warnings."""
+    if output in ("json", "ndjson"):
+        write_object(output, report)
+    else:
+        columns = [Column(name, right=name in ("at", "physicalOffset", "length")) for name in _FIELDS]
+        write_all(writer(output, _FIELDS, columns), report["lostRanges"])
+    if (more := report["lostRangeCount"] - len(report["lostRanges"])) > 0:
+        note(f"{counted(more, 'more range')} in the manifest")
+    _warn(report["warnings"])
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        note(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""A recovery report for people and for scripts; a plan and a deed read alike."""
+"""A recovery report for people and for scripts, of a plan or of a run."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.words import command_line, commands_in, counted, with_store
 
 _ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
-_QUEUES = 20  # that are named
+_QUEUES = 20  # messages named one by one
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
 
 
 def question(plan: RecoveryReport) -> str:
-    """What to ask before a plan is carried out: with the number of messages that are lost by it."""
+    """The question before a plan is carried out, with the number of messages that it loses."""
     messages = sum(loss.messages for loss in plan.lost)
-    if messages and not plan.destroys:  # a truncate, whose place the user has named
+    if messages and not plan.destroys:  # a truncate, at a place that the user gave
         return f"Do this, and cut off {counted(messages, 'message')}? undo brings {_them(messages)} back."
     if plan.destroys and messages:
         saved = _them(messages) if plan.salvageKeeps == messages else f"{plan.salvageKeeps} of them"
@@ -37,10 +37,10 @@ def _them(messages: int) -> str:
 
 
 def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
-    """Print a report; as CSV it is one row a queue.
+    """Print a report; CSV has one row per queue.
 
     Args:
-        conf: the broker's properties file that was named, for the commands that come next.
+        conf: the broker's properties file, for the suggested commands.
     """
     if form in ("json", "ndjson"):
         write_object(form, report.to_dict())
@@ -108,10 +108,10 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
         _say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
         _say(out, f"warning: {warning}", "yellow")
-    for words in _more(report):
-        _say(out, words)
-    for words in report.notes:
-        _say(out, f"note: {with_store(words, report.store)}")
+    for line in _more(report):
+        _say(out, line)
+    for line in report.notes:
+        _say(out, f"note: {with_store(line, report.store)}")
     out.print()
     if not report.actions:
         does = "does not go by the files as they are" if report.unfit else "changes nothing"
@@ -132,7 +132,7 @@ def _show(report: RecoveryReport, out: Console, options: list[str]) -> None:
 
 
 def _more(report: RecoveryReport) -> Iterator[str]:
-    """What is done beyond a broker's start."""
+    """The lines about what goes beyond a broker's start."""
     for why in report.unloaded:
         yield f"mended: {why}: a {report.engine} broker does not load this"
     for queue in report.mended[:_QUEUES]:
@@ -158,13 +158,13 @@ def _are(count: int) -> str:
 
 
 def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
-    """A line, folded between words where lines have a width."""
+    """Write a line, wrapped to the terminal."""
     columns = out.width if out.width < NO_WIDTH else None
     out.print(text_of_lines(fold(plain(words), out.file, indent, columns=columns), style))
 
 
 def _step(out: Console, lead: str, way: str) -> None:
-    """A command and what it does; the command has a line of its own, from which it can be copied."""
+    """Write a command and what it does; the command has a line of its own, so that it can be copied."""
     command = next((line for line in commands_in(way) if way.startswith(f"{line}: ")), None)
     if command is None or out.width >= NO_WIDTH:
         _say(out, f"{lead}{way}")

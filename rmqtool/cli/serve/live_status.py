@@ -1,6 +1,6 @@
-"""What goes on in a served store, on a terminal: clients, rates, and the groups that are behind.
+"""Live status of a served store on a terminal: clients, rates, and groups that are behind.
 
-It stands below the log and is redrawn every second; where stderr is no terminal nothing is written.
+It stands below the log and is redrawn every second, if stderr is a terminal.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from rmqtool.server.serve import Served
 log = logging.getLogger(__name__)
 
 _EVERY = 1.0  # s
-_SHARE = 10  # gathering takes at most so small a part of the time: with many groups it is done less often
+_SHARE = 10  # share of time for collecting figures: with many groups it is done less often
 _ROWS = 8
 
 
 class _AboveIt(logging.Handler):
-    """Log lines, above what is drawn."""
+    """Prints log lines above the status."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _AboveIt(logging.Handler):
 
 @asynccontextmanager
 async def live_status(served: Served) -> AsyncIterator[None]:
-    """Draws it while the context lasts, where stderr is a terminal that can."""
+    """Show the status inside the context, if stderr is a terminal that can."""
     console = Console(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         yield
@@ -90,22 +90,22 @@ async def _draw_again_and_again(served: Served, live: Live) -> None:
             again = now + max(_EVERY, spent * _SHARE)
         cluster = context.settings.cluster
         put = rates.of("put", context.counts.sum(counts.BROKER_PUT, cluster), now)
-        got = rates.of("got", context.counts.sum(counts.BROKER_GET, cluster), now)
+        sent_rate = rates.of("got", context.counts.sum(counts.BROKER_GET, cluster), now)
         producers = sum(map(len, context.clients.producers.values()))
         consumers = sum(len(group.clients) for group in context.clients.consumers.values())
         head = _head(
             f"{context.settings.name} {served.broker_address}",
             f"connections {served.connections:,}  producers {producers:,}  consumers {consumers:,}",
-            f"stored {put:,.0f}/s  handed out {got:,.0f}/s",
+            f"stored {put:,.0f}/s  handed out {sent_rate:,.0f}/s",
             width=live.console.width,
         )
-        # a terminal that does not read must not hold up those who are served
+        # a blocked terminal must not hold up clients
         await asyncio.to_thread(live.update, Group(head, *_tables(groups)), refresh=True)
         await asyncio.sleep(_EVERY)
 
 
 def _head(*parts: str, width: int) -> Text:
-    """The parts in as few lines as a terminal needs: a number that is cut off is worse than a second line."""
+    """The figures on as few lines as fit without cutting numbers."""
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}  {part}" if lines[-1] else part
@@ -117,7 +117,7 @@ def _head(*parts: str, width: int) -> Text:
 
 
 class _Rates:
-    """How fast sums grow between two looks."""
+    """How fast sums grow between updates."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, int]] = {}
@@ -129,8 +129,10 @@ class _Rates:
 
 
 def _tables(groups: list[GroupFigures]) -> list[Table | Text]:
-    """The groups that are behind, those farthest first."""
-    behind = sorted((one for one in groups if one.behind > 0 and not one.broadcast), key=lambda one: -one.behind)
+    """The groups that are behind, farthest first."""
+    behind = sorted(
+        (group for group in groups if group.behind > 0 and not group.broadcast), key=lambda group: -group.behind
+    )
     if not behind:
         return [Text("no group is behind")]
     table = Table(box=None, pad_edge=False)
@@ -138,9 +140,9 @@ def _tables(groups: list[GroupFigures]) -> list[Table | Text]:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name in ("members", "behind", "late"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in behind[:_ROWS]:
-        late = f"{one.late / 1000:,.0f} s"
-        names = (Text(cell_text(one.group)), Text(cell_text(one.topic)))
-        table.add_row(*names, f"{one.members:,}", f"{one.behind:,}", late)
+    for figures in behind[:_ROWS]:
+        late = f"{figures.late / 1000:,.0f} s"
+        names = (Text(cell_text(figures.group)), Text(cell_text(figures.topic)))
+        table.add_row(*names, f"{figures.members:,}", f"{figures.behind:,}", late)
     more = len(behind) - _ROWS
     return [table] if more <= 0 else [table, Text(f"and {more:,} more")]

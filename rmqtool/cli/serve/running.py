@@ -1,4 +1,4 @@
-"""What commands that serve have in common: where they listen, when they are ready, what they log, how they end."""
+"""Shared by the commands that serve: address, ready line, logging, shutdown."""
 
 import asyncio
 import logging
@@ -15,8 +15,8 @@ from rmqtool.cli.render.text import dump_json
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.mapping import raise_open_files
 
-_OPEN_FILES = 65_536  # a connection is one; a shell often allows 1,024 where the system allows many more
-_SWITCH = 0.0005  # s that a request waits while another thread dispatches or flushes; Python's own 5 ms are felt
+_OPEN_FILES = 65_536  # file descriptors; shells often allow 1,024 although the system allows more
+_SWITCH = 0.0005  # s a request may wait for another thread; Python's default of 5 ms is noticeable
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):([0-9]{1,5})", re.ASCII)
 
@@ -25,16 +25,16 @@ def address_of(text: str, option: str) -> tuple[str, int]:
     """Host and port.
 
     Raises:
-        BadValue: it is not HOST:PORT.
+        BadValue: not of the form HOST:PORT.
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found[2]) > 0xFFFF:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) > 0xFFFF:
         raise BadValue(f"{option} {text}: give HOST:PORT")
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def say_ready(output: str, addresses: dict[str, str]) -> None:
-    """One line on stdout: requests are taken from now on."""
+    """Print the line on stdout that says that requests are accepted."""
     if output in PEOPLE:
         sys.stdout.write(" ".join(["ready", *(f"{name}={address}" for name, address in addresses.items())]) + "\n")
     elif output == "csv":
@@ -45,7 +45,7 @@ def say_ready(output: str, addresses: dict[str, str]) -> None:
 
 
 def log_to_stderr() -> None:
-    """One line for each event that an operator needs, with its time in UTC."""
+    """Log to stderr, one line per event, with times in UTC."""
     form = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     form.converter = time.gmtime
     form.default_msec_format = "%s.%03dZ"
@@ -58,25 +58,25 @@ class StopEvent(asyncio.Event):
     """Set when a signal has come.
 
     Attributes:
-        number: of the first one; 0 without.
+        number: of the first signal; 0 if none.
     """
 
     number = 0
 
     def take(self, number: int) -> None:
-        """A signal has come."""
+        """Handle a signal."""
         self.number = self.number or number
         self.set()
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells of a process that a signal has ended."""
+        """128 and the signal's number, as a shell reports it."""
         return 128 + self.number if self.number else 0
 
 
 @asynccontextmanager
 async def until_stopped() -> AsyncIterator[StopEvent]:
-    """Set when SIGINT, SIGTERM or SIGHUP comes, except those that the parent process has had ignored."""
+    """An event set by SIGINT, SIGTERM or SIGHUP, except those that the parent process ignores."""
     loop, stop = asyncio.get_running_loop(), StopEvent()
     heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heeded:
@@ -89,7 +89,7 @@ async def until_stopped() -> AsyncIterator[StopEvent]:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, on the event loop of uvloop where that is installed, with room for many connections."""
+    """Run a coroutine, on uvloop if installed, with many file descriptors allowed."""
     raise_open_files(_OPEN_FILES)
     sys.setswitchinterval(_SWITCH)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop

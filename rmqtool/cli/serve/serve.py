@@ -132,7 +132,7 @@ async def _serve(store: str, options: "ServeOptions", end: int | None, output: s
     from rmqtool.server.serve import Served
 
     async with until_stopped() as stop, AsyncExitStack() as stack:
-        with showing("auto", streams=False):  # a store that is recovered first takes its time
+        with showing("auto", streams=False):  # recovering the store may take a while
             served = await stack.enter_async_context(Served(store, options))
         addresses = {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)}
         say_ready(output, addresses | ({"metrics": served.metrics_address} if served.metrics_address else {}))
@@ -142,7 +142,7 @@ async def _serve(store: str, options: "ServeOptions", end: int | None, output: s
 
 @asynccontextmanager
 async def _status(served: "Served") -> AsyncIterator[None]:
-    """Live status on a terminal; Rich is loaded for that alone."""
+    """Live status on a terminal; Rich is imported only for that."""
     if not sys.stderr.isatty():
         yield
         return
@@ -153,7 +153,7 @@ async def _status(served: "Served") -> AsyncIterator[None]:
 
 
 async def _until(stop: "asyncio.Event", served: "Served", end: int | None) -> None:
-    """Until a signal, the time, or something because of which it cannot go on."""
+    """Wait for a signal, the end time, or a fatal error."""
     import asyncio
 
     waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(served.wait())]

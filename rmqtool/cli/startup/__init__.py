@@ -1,1 +1,1 @@
-"""What runs before a command is known, and when none can run: defaults, errors, completion, the pager."""
+"""Start-up, before a command is loaded: defaults, errors, completion, recorded help, the pager."""

@@ -1,8 +1,8 @@
-"""A mapped file that cannot be read where it should be ends the process (SIGBUS): then a line says which, and where.
+"""Report which file caused a SIGBUS: a mapped page that could not be read.
 
-So it is with a bad sector, with a file that another process cuts short meanwhile, and with holes of files on a tmpfs
-that is full: to map a page of a hole, it needs a page. The kernel tells the address only; which file lies there is in
-the list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
+Bad sectors, files truncated by another process, and holes in files on a full tmpfs raise it, and it ends the process.
+The kernel gives only the address; the file is looked up in the list of this process's mappings. On 64-bit Linux only;
+elsewhere the process ends without a message.
 """
 
 import errno
@@ -20,10 +20,10 @@ _keep: list[Any] = []
 
 
 def arm(line: Callable[[str], str]) -> None:
-    """From now on this process says what it dies of.
+    """Install the handler.
 
     Args:
-        line: makes the line on stderr of the words for it.
+        line: formats the message for stderr.
     """
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32 or _keep:
         return
@@ -65,7 +65,7 @@ def _words(address: int) -> str:
 
 
 def _cause(path: str, at: int) -> str:
-    """Why a mapped byte cannot be had, as far as the file itself shows it."""
+    """Why a mapped byte cannot be read, as far as the file shows."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if at >= os.fstat(fd).st_size:
@@ -82,4 +82,4 @@ def _in_hole(fd: int, at: int) -> bool:
     try:
         return os.lseek(fd, at, os.SEEK_DATA) > at
     except OSError as err:
-        return err.errno == errno.ENXIO  # no data after here
+        return err.errno == errno.ENXIO  # a hole up to the end

@@ -1,7 +1,7 @@
-"""Completion without loading the command line: commands, and the topics, groups, queues, codes and files of a store.
+"""Completion without loading the commands: their names, and topics, groups, queues, codes and files of a store.
 
-Shells ask by environment variables, with the scripts that ``--install-completion`` puts in place (they are Typer's, as
-are the names of the variables). Files are left to them.
+Shells ask through environment variables, with the scripts that ``--install-completion`` installs (scripts and variables
+are Typer's). They complete file names themselves.
 """
 
 import os
@@ -17,7 +17,7 @@ from rmqtool.cli.defaults import OPTIONS
 if TYPE_CHECKING:
     from rmqtool.store.layout.paths import StoreLayout
 
-# Where the broker's files say names. Their codecs take longer to load than a person who has pressed a key wants to wait
+# Patterns that find names in the broker's files; the codecs would take too long to load
 _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
     "topic": (("topics.json", rb'"topicName"\s*:\s*"([^"\\]+)"'),),
     "group": (
@@ -28,34 +28,34 @@ _SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
 _KINDS = ("topic", "group", "queue", "code", "config-file")
 _ROOT = ("--help", "-h", "--version", "--no-pager")
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
-# the same in all commands that have it; of others the generated table has the words
+# options with the same choices in all commands; others are in the generated table
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
 CHOICES |= {"--progress": OPTIONS["progress"]}
-# A shell evaluates the answers, or puts them on the line unchanged; names in a store may be anything
+# shells evaluate the answers or insert them unquoted, and names in a store may be anything
 _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
 
 
 def complete() -> bool:
-    """Answer the shell that asks, if one does and it can be answered here."""
+    """Answer a shell's request for completion; False if it cannot be answered here."""
     shell = os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_")
     asked = _read_words(shell)
     if asked is None:
         return False
     words, begun = asked
-    found = candidates(words, begun)
-    chosen = sorted({word for word in found if word.startswith(begun) and _HARMLESS.fullmatch(word)})
+    fitting = candidates(words, begun)
+    chosen = sorted({word for word in fitting if word.startswith(begun) and _HARMLESS.fullmatch(word)})
     if shell == "zsh":
         quoted = " ".join(word.replace(":", "\\:") for word in chosen)
         sys.stdout.write(f"_arguments '*: :(({quoted}))'\n" if chosen else "_files\n")
     elif shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
-        sys.exit(0 if chosen else 1)  # whether fish is to leave files out
+        sys.exit(0 if chosen else 1)  # tells fish to offer no files
     else:
         sys.stdout.writelines(word + "\n" for word in chosen)
     return True
 
 
 def _read_words(shell: str) -> tuple[list[str], str] | None:
-    """(whole words behind the program's name, the one that is begun), of a shell that asks."""
+    """(complete words after the program's name, the word being completed)."""
     if shell == "bash":
         words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
         if not at.isdecimal():
@@ -69,7 +69,7 @@ def _read_words(shell: str) -> tuple[list[str], str] | None:
 
 
 def _split(line: str) -> list[str]:
-    for end in ("", "'", '"'):  # a quote that is open yet
+    for end in ("", "'", '"'):  # an unclosed quote
         try:
             return shlex.split(line + end)
         except ValueError:
@@ -78,11 +78,11 @@ def _split(line: str) -> list[str]:
 
 
 def candidates(words: list[str], begun: str) -> Iterable[str]:
-    """What may come next; nothing where that is a file, or anything.
+    """Candidates for the next word; none where a file name or free text is expected.
 
     Args:
-        words: those before.
-        begun: how it begins.
+        words: the words before.
+        begun: the beginning of the word.
     """
     if not words:
         return ("--help", "--version") if begun.startswith("-") else WORDS
@@ -114,14 +114,14 @@ def candidates(words: list[str], begun: str) -> Iterable[str]:
 
 
 def _flags() -> set[str]:
-    """Options without a value, of all commands."""
+    """Options without a value, of any command."""
     from rmqtool.cli.option_names import TEXT
 
     return {*_ROOT, *(word for word in TEXT.split() if word[0] == "-" and word[-1] != "=")}
 
 
 def _arguments(words: list[str]) -> tuple[list[str], str | None]:
-    """(arguments so far, the option whose value comes next)."""
+    """(arguments so far, the option whose value is expected)."""
     arguments: list[str] = []
     option, flags = None, _flags()
     for word in words:
@@ -135,7 +135,7 @@ def _arguments(words: list[str]) -> tuple[list[str], str | None]:
 
 
 def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
-    """Names of a kind; none where the store cannot be read."""
+    """Names of a kind; none if the store cannot be read."""
     from rmqtool.errors import RmqError
 
     try:
@@ -175,9 +175,9 @@ def _in_files(kind: str, layout: "StoreLayout") -> set[str]:
     names: set[str] = set()
     for file, pattern in _SAID[kind]:
         for end in ("", ".bak"):
-            found = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
-            if found:
-                names |= {name.decode("utf-8", "replace") for name in found}
+            matches = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
+            if matches:
+                names |= {name.decode("utf-8", "replace") for name in matches}
                 break
     return names
 
@@ -189,8 +189,8 @@ def _in_databases(kind: str, layout: "StoreLayout") -> set[str]:
         settings = topics_of(layout, _silent)
         return set(settings.topics if settings is not None else ())
     groups = groups_of(layout, _silent)
-    return {*(groups.groups if groups is not None else ()), *(one.group for one in group_offsets(layout, _silent))}
+    return {*(groups.groups if groups is not None else ()), *(entry.group for entry in group_offsets(layout, _silent))}
 
 
 def _silent(_text: str) -> None:
-    """A key that is pressed asks for names, not for what is wrong."""
+    """Ignore warnings: completion must only offer names."""

@@ -1,4 +1,4 @@
-"""How a command that cannot do what it was asked for says so: one line for people, one JSON object for programs."""
+"""Error messages: one line for people, or one JSON object for programs."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _MACHINE = ("json", "ndjson")
 
 
 def for_programs(argv: list[str]) -> bool:
-    """Whether a command line, which may be no good, asks for JSON."""
+    """Whether a command line asks for JSON; it need not be valid."""
     words = iter(argv)
     try:
         form = read().get("output", "")
@@ -33,7 +33,7 @@ def for_programs(argv: list[str]) -> bool:
 
 
 def error_row(error: RmqError) -> dict[str, Any]:
-    """An error as machine output has it: ``file``, ``offset`` and ``reason`` are those of a damaged file."""
+    """An error as machine output; ``file``, ``offset`` and ``reason`` are those of a damaged file."""
     row: dict[str, Any] = {"error": str(error), "kind": error.kind, "exitCode": error.exit_code}
     if isinstance(error, CorruptFile):
         row |= {"file": error.path, "offset": error.at, "reason": error.reason}
@@ -41,24 +41,24 @@ def error_row(error: RmqError) -> dict[str, Any]:
 
 
 def line(error: RmqError, argv: list[str]) -> str:
-    """An error in one line, in the form that a command line asks for."""
+    """An error as one line, in the form that the command line asks for."""
     return dump_json(error_row(error)) if for_programs(argv) else plain(f"error: {error}")
 
 
 def say(error: RmqError, argv: list[str]) -> int:
-    """Tell an error on stderr, behind everything that stdout has; the exit code."""
+    """Write an error to stderr, after flushing stdout; returns the exit code."""
     try:
         sys.stdout.flush()
     except OSError:
         stop_writing()
-    words = line(error, argv)
+    message = line(error, argv)
     with suppress(OSError):  # stderr is gone too
-        to_stderr((words if words.startswith("{") else fold(words, sys.stderr)) + "\n")
+        to_stderr((message if message.startswith("{") else fold(message, sys.stderr)) + "\n")
     return error.exit_code
 
 
 def tell_stopped(argv: list[str]) -> None:
-    """Tell on stderr what was going on when the user or SIGTERM ended a command, and how far it was."""
+    """Write to stderr which stage was interrupted, and its progress."""
     from rmqtool.progress import broken_off
 
     stage = broken_off()
@@ -76,5 +76,5 @@ def tell_stopped(argv: list[str]) -> None:
 
 
 def stop_writing() -> None:
-    """What is still buffered for stdout must not fail, or appear, at exit."""
+    """Discard buffered output, so that it neither fails nor appears at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

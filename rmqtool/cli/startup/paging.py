@@ -19,7 +19,7 @@ _MOST_TEXT = 1 << 20  # characters that are held in memory; a damaged log may ha
 
 
 class _Terminal(io.TextIOWrapper):
-    """What is written to the pager is for the terminal that the pager writes to."""
+    """A pipe to the pager; it counts as a terminal, as the pager writes to one."""
 
     def isatty(self) -> bool:
         return True
@@ -27,10 +27,10 @@ class _Terminal(io.TextIOWrapper):
 
 @contextmanager
 def through_pager(argv: list[str]) -> Iterator[list[str]]:
-    """Show what is written to stdout in ``PAGER``, else in ``less``, where it is a terminal and the command shows.
+    """Send stdout to ``PAGER`` or ``less``, if it is a terminal and the command only shows something.
 
-    ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off. Where no pager can be started there is none. The
-    context is the command line without ``--no-pager``.
+    ``--no-pager``, and ``PAGER`` empty or ``cat``, turn it off, and it is optional. The context value is the command
+    line without ``--no-pager``.
     """
     own, dashes, rest = argv, [], []
     if "--" in argv:
@@ -49,10 +49,10 @@ def through_pager(argv: list[str]) -> Iterator[list[str]]:
         sys.stdout.flush()
     finally:
         stream, sys.stdout = sys.stdout, terminal
-        with suppress(OSError):  # its user has seen enough
+        with suppress(OSError):  # the user has quit the pager
             stream.close()
         with suppress(ValueError):  # not in a thread: tests
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key of the pager's from now on
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the pager from now on
         pager.wait()
 
 
@@ -66,7 +66,7 @@ def _shows(words: list[str]) -> bool:
 
 
 def _start() -> "subprocess.Popen[bytes] | None":
-    """The pager; None where none is wanted or can be had."""
+    """Start the pager; None if it is turned off or missing."""
     import subprocess
     from shutil import which
 
@@ -75,13 +75,13 @@ def _start() -> "subprocess.Popen[bytes] | None":
         return None
     if which(command.split()[0]) is None:
         return None
-    # as git has it: end where all fits on a screen, pass colours on, leave the text where it is
+    # git's options: quit if one screen, raw colours, keep the screen
     return subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX", **os.environ})
 
 
 @contextmanager
 def notes_below(argv: list[str]) -> Iterator[None]:
-    """Hold the notes and the error of a command that only shows, until all that it shows is written and read."""
+    """Hold back notes and errors of a paged command until its output has been read."""
     if not _pages(argv):
         yield
         return
@@ -91,7 +91,7 @@ def notes_below(argv: list[str]) -> Iterator[None]:
         yield
     finally:
         holding.remove(held.take)
-        with suppress(OSError, ValueError):  # who reads has seen enough
+        with suppress(OSError, ValueError):  # the reader has quit
             sys.stdout.flush()
         with suppress(OSError):
             held.tell()

@@ -1,8 +1,7 @@
-"""Scripts call one lookup at a time, thousands of times: answer those without loading the whole command line.
+"""Fast path for look-ups, which scripts call thousands of times: without loading Typer.
 
-Only the plainest form of a call is taken here: known options, each at most once, well-formed. Everything else, usage
-errors and help included, goes to the Typer application, which accepts the same calls and gives the same answers (a test
-holds that).
+Only the plainest calls are handled here: known options, each at most once, well-formed. Everything else, usage errors
+    and help included, goes to the Typer application, which gives the same answers (a test compares them).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ _OPTIONS: dict[str, tuple[str, Any]] = {
     "--broker-conf": ("broker_conf", str),
     "--scan": ("scan", None),
 }
-# command: its positional arguments, and the options of the table above that it takes
+# command: its number of arguments, and which of these options it takes
 COMMANDS: dict[str, tuple[int, frozenset[str]]] = {
     "query-key": (3, frozenset(_OPTIONS)),
     "query-id": (2, frozenset(_OPTIONS)),

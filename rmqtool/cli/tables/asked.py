@@ -1,4 +1,4 @@
-"""What ``sql`` and ``report`` have in common with either runner: stores, values, and what reading has shown."""
+"""Shared by ``sql`` and ``report``, whichever runner answers: stores, values, damage."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -20,27 +20,27 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def request(
     store: str, broker_conf: str | None, topics: Collection[str] = (), *, tier: bool = True, **options: str | None
 ) -> Request:
-    """The stores of a command line, and what the options of the data source say besides; says what is elsewhere.
+    """The request for the stores of a command line and further options of the data source; notes what is elsewhere.
 
     Args:
-        topics: of the answer, whose messages in the tier count; all by default.
+        topics: topics of the answer, for notes about the tier; all by default.
         tier: say how many messages are in the tier alone.
     """
-    given = {"path": store, "brokerConf": broker_conf, **options}
-    asked = request_of({name: value for name, value in given.items() if value is not None})
-    for layout in (one.layout() for one in asked.stores):
+    options_of_source = {"path": store, "brokerConf": broker_conf, **options}
+    asked = request_of({name: value for name, value in options_of_source.items() if value is not None})
+    for layout in (store.layout() for store in asked.stores):
         elsewhere = (
             messages_elsewhere(layout, lambda topic, _queue_id: not topics or topic in topics, "not counted")
             if tier
             else log_elsewhere(layout, "not counted")
         )
-        for words in elsewhere:
-            note(f"warning: {words}")
+        for warning in elsewhere:
+            note(f"warning: {warning}")
     return asked
 
 
 def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:
-    """A row as an output has it: the times of a message are numbers of ms for programs, as in every other command."""
+    """A row for an output form; for programs the times of a message are ms, as in every other command."""
     if output in PEOPLE:
         return {name: plain_value(value) for name, value in values}
     return {
@@ -54,7 +54,7 @@ def _millis(value: datetime) -> int:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of Spark's as JSON has it: times in ISO 8601, bytes as text where they are UTF-8, else base64."""
+    """A value from Spark for JSON: times in ISO 8601, bytes as text if UTF-8, else base64."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, date):
@@ -64,7 +64,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)  # JSON has no such numbers
+        return str(value)  # JSON has no NaN or infinity
     if isinstance(value, dict):
         return {str(plain_value(name)): plain_value(inner) for name, inner in value.items()}
     if hasattr(value, "asDict"):
@@ -75,7 +75,7 @@ def plain_value(value: Any) -> Any:
 
 
 def say(counters: Counters) -> int:
-    """What reading has shown, on stderr; the exit code."""
+    """Report damage on stderr; returns the exit code."""
     if counters.damaged:
         where = f"{counted(counters.damagedBytes, 'byte')} in {counted(counters.damaged, 'range')} of the log"
         note(

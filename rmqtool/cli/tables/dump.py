@@ -155,7 +155,7 @@ def dump_to_parquet(
         runner=runner.value,
         master=master,
     )
-    # a service manager's stop must not leave a half-written directory or a Java process behind
+    # SIGTERM must not leave a half-written directory or a Java process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with stage("reading the log") as reading:
 

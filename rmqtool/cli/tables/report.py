@@ -81,7 +81,7 @@ def _run(
     groups: list[str] | None = None,
     times: Times = ANY_TIME,
 ) -> int:
-    """A report's rows: 0, or 1 when damage was met, duplicates were found, or nothing that was asked for."""
+    """Run a report: 0, or 1 when damage was met, duplicates were found, or nothing matches."""
     from contextlib import closing
 
     from rmqtool.analytics.source.read import Counters
@@ -105,8 +105,8 @@ def _run(
     shape = _Shape(name, how.output, topics, groups, how.limit)
     if how.runner is Runner.local or (how.runner is Runner.auto and is_small(asked)):
         counters = Counters()
-        found = native_rows(name, asked, counters)
-        every = (plain_row(row.items(), how.output) for row in found)
+        native = native_rows(name, asked, counters)
+        every = (plain_row(row.items(), how.output) for row in native)
         columns = [Column(each, right=each in _NUMBERS, wide=each in _WIDE) for each in ready.names]
         count = shape.write(every, list(ready.names), columns)
         code = say(counters)
@@ -132,7 +132,7 @@ class _Shape(NamedTuple):
     limit: int | None
 
     def write(self, every: Generator[dict[str, Any], None, None], names: list[str], columns: "list[Column]") -> int:
-        """Write those that were asked for; their number."""
+        """Write the rows that match; returns their number."""
         from rmqtool.analytics.sql.ready import READY
         from rmqtool.cli.framework.choice import limit_rows, matches
         from rmqtool.cli.render.output import PEOPLE, Column, write_all, writer
@@ -149,7 +149,7 @@ class _Shape(NamedTuple):
 
 
 def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
-    """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
+    """Rows with bars relative to the largest value; every positive value has a visible bar."""
     most = max((row[name] for row in rows), default=0)
     for row in rows:
         cells = round(_WIDTH * row[name] / most) if most else 0

@@ -1,4 +1,4 @@
-"""What ``sql`` and ``report`` have in common where Spark answers: its process, and its rows."""
+"""Shared by ``sql`` and ``report`` when Spark answers: its process and its rows."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from rmqtool.analytics.sql.query import Answer
 from rmqtool.cli.render.output import Column, rank_in
 from rmqtool.cli.tables.asked import plain_row
 
-# columns of the tables that go first where a line does not hold all; the last two where there is a lag to look at
+# columns that are dropped first on a narrow terminal; the last two only if there is a lag
 _SPARE = (
     "configured", "order", "perm", "writeQueueNums", "readQueueNums", "slot", "timeDiff", "previous", "minOffset",
     "storeSize", "maxOffset", "brokerOffset", "consumerOffset",
@@ -36,22 +36,22 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
 
 
 def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]:
-    """Rows as an output has them."""
+    """Rows for an output form."""
     names = found.columns
-    with closing(found.rows()) as rows:  # where the pipe breaks, Spark stops before this process ends
+    with closing(found.rows()) as rows:  # on a broken pipe Spark must stop before this process ends
         for row in rows:
             yield plain_row(zip(names, row, strict=True), output)
 
 
 def _unraisable(raised: "sys.UnraisableHookArgs") -> None:
-    """Ignore that an abandoned iterator of Spark's cannot reach a JVM that has gone: that is already reported."""
+    """Ignore errors of abandoned Spark iterators whose JVM has gone; that is already reported."""
     if not isinstance(raised.exc_value, ConnectionError):
         sys.__unraisablehook__(raised)
 
 
 @contextmanager
 def spark_process() -> Iterator[None]:
-    """PySpark gives times in the process's own zone, without saying which. A service manager's stop ends Java too."""
+    """Run Spark: with UTC as the zone, as PySpark returns local times, and with Java ended by SIGTERM too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.unraisablehook = _unraisable
     with environment({"TZ": "UTC"}):

@@ -42,13 +42,13 @@ def sql(
     asked = request(store, broker_conf)
     if to is not None:
         _may_write(to, overwrite=overwrite)
-    with spark_process(), answer(asked, query) as found:
+    with spark_process(), answer(asked, query) as result:
         if to is not None:
-            found.write_parquet(to)
+            result.write_parquet(to)
         else:
-            with closing(rows_of(found, output)) as rows:
-                write_all(writer(output, found.columns, columns_of(found)), rows)
-        return say(found.counters)
+            with closing(rows_of(result, output)) as rows:
+                write_all(writer(output, result.columns, columns_of(result)), rows)
+        return say(result.counters)
 
 
 def _may_write(path: str, *, overwrite: bool) -> None:

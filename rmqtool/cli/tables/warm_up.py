@@ -31,11 +31,11 @@ def warm_up(
         for path in remove_archives():
             note(f"{path}: removed")
         return 0
-    made = make()
-    row = {camel(name): round(v, 2) if isinstance(v, float) else v for name, v in asdict(made).items()}
+    archive = make()
+    row = {camel(name): round(v, 2) if isinstance(v, float) else v for name, v in asdict(archive).items()}
     if output in (Output.json, Output.ndjson):
         write_object(output.value, row)
     else:
         write_all(writer(output.value, tuple(row), [Column(name) for name in row]), [row])
-    note(f"Spark starts in {made.start_after:.1f} s instead of {made.start_before:.1f} s")
+    note(f"Spark starts in {archive.start_after:.1f} s instead of {archive.start_before:.1f} s")
     return 0

@@ -5,7 +5,15 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
+from rmqtool.cli.framework.ending import StopSignal
+from rmqtool.cli.framework.lines import Lines
+from rmqtool.cli.framework.opening import chosen_release
 from rmqtool.cli.framework.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
+from rmqtool.cli.render.text import note
+from rmqtool.cli.write.tally import AppendTally
+from rmqtool.progress import stage
+from rmqtool.services.open_store.store import Store
+from rmqtool.services.sending.importer import Importer
 
 
 @command("append", "rmqtool append newstore messages.ndjson --keep-times", progress=True)
@@ -31,6 +39,20 @@ def append(
     cut too. Lines that are not taken are named on stderr, and the exit code is 1. What a killed append has left is
     recovered first, as recover would do it, where no message is lost by that.
     """
-    from rmqtool.cli.write.run_append import run
-
-    return run(store, file, broker_conf, engine=engine, keep_times=keep_times, sync=sync, output=output.value)
+    release = chosen_release(engine)
+    ending = StopSignal()
+    with Lines(file) as lines, ending.watch():
+        tally = AppendTally(output.value)
+        with Store(
+            store, write=True, broker_conf=broker_conf, release=release, sync_flush=sync or None, mend=True
+        ) as opened:
+            if opened.live.mended is not None and opened.live.mended.actions:
+                note(f"{opened.layout.root}: was not stopped cleanly; recovered first, nothing was lost")
+            for text in opened.warnings:
+                note(f"warning: {text}")
+            importer = Importer(opened, keep_times=keep_times)
+            with stage("appending", lines.size, "messages" if lines.size is None else "bytes") as appending:
+                for numbers, rows in lines.rows(ending):
+                    tally.take(numbers, importer.take(rows))
+                    appending.done = appending.done + len(rows) if lines.size is None else min(lines.done, lines.size)
+        return tally.close(None if lines.ended else ending)

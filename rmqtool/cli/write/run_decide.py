@@ -1,4 +1,4 @@
-"""What answers for the producers of ``run --transactions``: a word, or a command that is asked each time."""
+"""Answers for the producers in ``run --transactions``: a fixed word, or a command run for each message."""
 
 import contextlib
 import os
@@ -15,22 +15,22 @@ from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.transactions.rules import CheckRequest, Decide, Decision
 
-_SECONDS = 60.0  # that a command may take for one answer
-_GRACE = 0.5  # between the two signals that end one
-_KEPT = 1024  # bytes of its output; an answer is one word
-_NO_COMMAND = (126, 127)  # what shells and env end with where they cannot run a command
+_SECONDS = 60.0  # a command may take for one answer
+_GRACE = 0.5  # between SIGTERM and SIGKILL
+_KEPT = 1024  # most bytes of output; an answer is one word
+_NO_COMMAND = (126, 127)  # exit codes of shells and env that cannot run a command
 _CHUNK = 1 << 16
 
 
 def decider(text: str | None, interrupt: int, asked: Callable[[], bool]) -> Decide | None:
-    """What the option says.
+    """The decider that the option asks for.
 
     Args:
-        interrupt: a descriptor that can be read when waiting for a command must end.
+        interrupt: a descriptor that becomes readable when waiting for a command must end.
         asked: whether it must.
 
     Raises:
-        BadValue: it is no answer and no command, or there is no such command.
+        BadValue: neither an answer nor an existing command.
     """
     if text is None:
         return None
@@ -50,10 +50,10 @@ def decider(text: str | None, interrupt: int, asked: Callable[[], bool]) -> Deci
 
 
 class DecidingCommand:
-    """A command that is given each half message, in a process group of its own, and prints its end.
+    """A command that gets a half message, in its own process group, and prints the outcome.
 
-    :meth:`begin` starts it before the check is counted: a command that cannot be started is an error of this program's
-    operator and not an answer, and no message may be given up for it.
+    :meth:`begin` starts it before the check is counted: a command that cannot be started is a configuration error, and
+    no message may be given up because of it.
     """
 
     def __init__(self, words: list[str], interrupt: int, asked: Callable[[], bool]) -> None:
@@ -61,7 +61,7 @@ class DecidingCommand:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
-        """Start it for the next question.
+        """Start it for the next message.
 
         Raises:
             Refused: it cannot be started.
@@ -75,7 +75,7 @@ class DecidingCommand:
             raise Refused(f"--transactions: {self._words[0]}: cannot be started: {err}") from err
 
     def close(self) -> None:
-        """End one that was started and not asked."""
+        """End a process that was started and not used."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)
@@ -105,48 +105,48 @@ class DecidingCommand:
         return Decision.UNKNOWN
 
     def _talk(self, process: subprocess.Popen[bytes], question: bytes) -> tuple[bytes, str | None]:
-        """(the beginning of what it says, why it was not waited for)."""
+        """(the beginning of its output, why it was not waited for)."""
         assert process.stdin is not None
         assert process.stdout is not None
         to, out = process.stdin.fileno(), process.stdout.fileno()
         for fd in (to, out):
             os.set_blocking(fd, False)
-        left, said, until = memoryview(question), b"", time.monotonic() + _SECONDS
+        left, answer, until = memoryview(question), b"", time.monotonic() + _SECONDS
         ended = os.pidfd_open(process.pid)
         try:
             while True:
                 if self._asked():
-                    return said, "was ended, because rmqtool was asked to end,"
+                    return answer, "was ended, because rmqtool was asked to end,"
                 if (rest := until - time.monotonic()) <= 0:
-                    return said, f"has given no answer within {_SECONDS:.0f} s"
+                    return answer, f"has given no answer within {_SECONDS:.0f} s"
                 ready, writable, _ = select.select([out, ended, self._interrupt], [to] if left else [], [], rest)
                 if writable:
                     left = _tell(process, left)
                 if out in ready:
                     data = os.read(out, _CHUNK)
-                    said = (said + data)[:_KEPT]
-                    if not data:  # it has closed it, and will say no more
+                    answer = (answer + data)[:_KEPT]
+                    if not data:  # it has closed its output
                         select.select([ended, self._interrupt], [], [], max(until - time.monotonic(), 0))
                         ready = [ended] if process.poll() is not None else []
                         if not ready:
                             continue
-                elif ended in ready:  # others may have its output open still
+                elif ended in ready:  # its children may keep its output open
                     pass
                 if ended in ready:
                     process.wait()
-                    return (said + _rest(out))[:_KEPT], None
+                    return (answer + _rest(out))[:_KEPT], None
         finally:
             os.close(ended)
 
 
 def _tell(process: subprocess.Popen[bytes], left: memoryview) -> memoryview:
-    """Write what it takes of the question; what is left of it."""
+    """Write as much of the question as it reads; returns the rest."""
     assert process.stdin is not None
     try:
         left = left[os.write(process.stdin.fileno(), left) :]
     except BlockingIOError:
         return left
-    except BrokenPipeError:  # it does not want to know
+    except BrokenPipeError:  # it does not read the question
         left = left[:0]
     if not left:
         process.stdin.close()
@@ -154,15 +154,15 @@ def _tell(process: subprocess.Popen[bytes], left: memoryview) -> memoryview:
 
 
 def _rest(fd: int) -> bytes:
-    """What lies in a pipe, as far as it is kept."""
+    """What is left in the pipe, up to the limit."""
     with contextlib.suppress(BlockingIOError):
         return os.read(fd, _KEPT)
     return b""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs, and all that it has started; close the pipes."""
-    if process.returncode is None:  # it was not waited for, so its group's number is not given to others meanwhile
+    """End a running process and its children, and close the pipes."""
+    if process.returncode is None:  # it was not waited for, so the number of its group cannot be reused
         for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, 0)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""The commands run and dlq requeue behind their options."""
+"""The work of ``run`` and ``dlq requeue``."""
 
 from rmqtool.cli.framework.ending import StopSignal
 from rmqtool.cli.framework.planning import Consent, carry_out
@@ -14,7 +14,7 @@ from rmqtool.words import command_line
 
 
 class _Spoken(Warnings):
-    """Warnings of a command that may go on for days: each is said at once, and once."""
+    """Warnings of a long-running command: each is shown at once, and once only."""
 
     def __call__(self, text: str) -> None:
         if text not in self._seen:
@@ -120,11 +120,11 @@ def _open(rows: list[Requeued]) -> int:
 
 
 def _note_counts(rows: list[Requeued], group: str) -> int:
-    """Say how many there are of each kind; 1 where there are none."""
+    """Note how many there are of each kind; 1 if there are none."""
     if not rows:
         note(f"no such dead letter of {group}")
         return 1
-    words = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
-    counts = {state: sum(row.state == state for row in rows) for state in words}
-    note(", ".join(f"{count} {words[state]}" for state, count in counts.items() if count))
+    texts = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
+    counts = {state: sum(row.state == state for row in rows) for state in texts}
+    note(", ".join(f"{count} {texts[state]}" for state, count in counts.items() if count))
     return 0

@@ -1,4 +1,4 @@
-"""Reading what peers answer: nothing of it is believed before it has been looked at."""
+"""Validate answers of peers."""
 
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ SEND_STATUSES: dict[int, str] = {
 
 
 def require_success(response: Command, address: str) -> Command:
-    """The response, where it is a success.
+    """Return the response if it is a success.
 
     Raises:
         BrokerError: it has another code.
@@ -34,7 +34,7 @@ def header_from(declared: type[T], response: Command, address: str) -> T:
     """The declared header of a response.
 
     Raises:
-        BadAnswer: its fields are not those of the declaration.
+        BadAnswer: its fields do not match the declaration.
     """
     try:
         return from_fields(declared, response.fields)
@@ -46,7 +46,7 @@ def body_from(declared: type[T], response: Command, address: str) -> T:
     """The declared JSON body of a response.
 
     Raises:
-        BadAnswer: it does not hold what is declared.
+        BadAnswer: it does not match the declaration.
     """
     try:
         return read_body(declared, response.body)

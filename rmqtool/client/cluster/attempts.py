@@ -1,4 +1,4 @@
-"""Further attempts where a broker has not answered, or not with an answer."""
+"""Retries after a broker did not answer, or answered with an error."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,19 +14,19 @@ _PASSING = {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SE
 
 
 def may_pass(err: ClientError | RemotingError) -> bool:
-    """Whether the same question may be answered later: nobody answered it, or a broker has too much to do."""
+    """Whether a retry may help: there was no answer, or a broker is overloaded."""
     return isinstance(err, RemotingError) or (isinstance(err, BrokerError) and err.code in _PASSING)
 
 
 async def try_often(work: Callable[[], Awaitable[T]], stop: asyncio.Event, warn: Callable[[str], None]) -> T:
-    """What some work gives that only asks; after each of :data:`PAUSES` it is tried again.
+    """The result of work that only reads; it is retried after each of :data:`PAUSES`.
 
     Args:
-        stop: set when nothing more is to be tried.
-        warn: called with the reason why an attempt failed.
+        stop: set to end the retries.
+        warn: called with the error of each failed attempt.
 
     Raises:
-        ClientError, RemotingError: the last attempt failed, or one did so for good.
+        ClientError, RemotingError: the last attempt failed, or one failed permanently.
     """
     for pause in PAUSES:
         try:

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a cluster."""
+"""Errors between a client and a cluster."""
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
@@ -7,22 +7,22 @@ from rmqtool.remoting.errors import RemotingError
 
 
 class ClientError(RmqError):
-    """The cluster cannot do what it was asked for."""
+    """The cluster cannot do what was asked."""
 
 
 class NoRoute(ClientError):
-    """No name server knows where the topic is, or none of its brokers can be used."""
+    """No name server knows the topic, or none of its brokers is usable."""
 
 
 class BadAnswer(RemotingError):
-    """A peer answered with something that is no answer to the request."""
+    """A peer's answer is invalid."""
 
 
 class NotThere(BadAnswer):
-    """A broker passes over messages of a queue that has not lost them by expiry, and of which all were asked for.
+    """A broker skips messages that have not expired, in a pull without a filter.
 
     Attributes:
-        next_offset: where it goes on.
+        next_offset: the offset that it continues at.
     """
 
     def __init__(self, words: str, next_offset: int) -> None:
@@ -35,12 +35,12 @@ class BrokerError(ClientError):
 
     Attributes:
         code: the response code.
-        remark: its words.
-        address: who answered.
+        remark: its text.
+        address: of the peer.
     """
 
     def __init__(self, response: Command, address: str) -> None:
         name = ResponseCode(response.code).name if response.code in set(ResponseCode) else "unknown code"
-        words = " ".join((response.remark or "no reason given").split())
-        super().__init__(f"{address}: {name} ({response.code}): {words[:500]}")
+        remark = " ".join((response.remark or "no reason given").split())
+        super().__init__(f"{address}: {name} ({response.code}): {remark[:500]}")
         self.code, self.remark, self.address = response.code, response.remark, address

@@ -1,4 +1,4 @@
-"""The groups that a client is in, and the heartbeats that tell brokers of them."""
+"""The groups of a client, and its heartbeats."""
 
 import asyncio
 import logging
@@ -20,16 +20,16 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_LEAVING = 1.0  # s that a broker has to hear that a client leaves
+_LEAVING = 1.0  # s for telling a broker that a client leaves
 
 
 class GroupMembership:
-    """Which brokers know of this client; without a group none does.
+    """Announces the client's groups to brokers; without a group there are no heartbeats.
 
     Args:
-        addresses: of all brokers of routes in use, with their slaves or without.
-        spawn: runs a task as long as the client is open.
-        short: leave out of heartbeats what a broker knows that says so (heartbeat v2 of 5.x).
+        addresses: gives the brokers in routes in use, with or without slaves.
+        spawn: runs a task while the client is open.
+        short: omit from heartbeats what a broker already knows (heartbeat v2 of 5.x).
     """
 
     def __init__(
@@ -44,29 +44,29 @@ class GroupMembership:
         self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
         self._short = short and peers.release.is_5
         self._openings: Counter[str] = Counter()  # a broker forgets a client when its connection ends
-        self._known_to: dict[str, tuple[int, int]] = {}  # brokers that know what the client wants, since which opening
+        self._known_to: dict[str, tuple[int, int]] = {}  # by broker, over which connection
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
-        self._connecting: set[str] = set()  # brokers whose connection is made for a heartbeat
+        self._connecting: set[str] = set()  # brokers being connected to for a heartbeat
 
     def add_producer(self, group: str) -> None:
-        """A group that this client sends for."""
+        """Join a producer group."""
         self._producers.add(group)
         self.greet(self._known_addresses())
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        """A group that this client consumes for; ``describe`` says what it wants at the time of a heartbeat."""
+        """Join a consumer group; ``describe`` gives its subscriptions for a heartbeat."""
         self._consumers[group] = describe
         self.greet(self._known_addresses())
 
     async def remove_producer(self, group: str) -> None:
-        """Leave a group; brokers that are not reached find out by themselves."""
+        """Leave a group; unreachable brokers notice by themselves."""
         if group in self._producers:
             self._producers.remove(group)
             await self._leave(h.Unregister(client_id=self._client_id, producer_group=group))
 
     async def remove_consumer(self, group: str) -> None:
-        """Leave a group; brokers that are not reached find out by themselves."""
+        """Leave a group; unreachable brokers notice by themselves."""
         if self._consumers.pop(group, None) is not None:
             await self._leave(h.Unregister(client_id=self._client_id, consumer_group=group))
 
@@ -78,16 +78,16 @@ class GroupMembership:
             await self.remove_consumer(group)
 
     async def heartbeat(self) -> None:
-        """Tell all brokers, now. What fails is tried again with the next heartbeat."""
+        """Send heartbeats to all brokers now. Failures are retried with the next heartbeat."""
         await asyncio.gather(*[self._greet(address) for address in self._known_addresses()])
 
     def forget(self, address: str) -> None:
-        """Forget what a broker knows: its connection is new."""
+        """Forget what a broker knows, as its connection is new."""
         self._openings[address] += 1
         self.greet([address])
 
     def greet(self, addresses: Iterable[str]) -> None:
-        """Tell those among these addresses that are to know, soon."""
+        """Soon send heartbeats to those of these addresses that need them."""
         known = self._known_addresses()
         for address in addresses:
             if address in known and address not in self._connecting:
@@ -122,13 +122,15 @@ class GroupMembership:
         known_to_it = self._openings[address], data.heartbeat_fingerprint
         data.without_sub = self._short and self._known_to.get(address) == known_to_it
         if data.without_sub:
-            data.consumer_data_set = [replace(one, subscription_data_set=[]) for one in data.consumer_data_set]
+            data.consumer_data_set = [
+                replace(consumer, subscription_data_set=[]) for consumer in data.consumer_data_set
+            ]
         request = self._peers.request(RequestCode.HEART_BEAT, h.Empty(), body_of(data))
         response = await self._peers.ask(address, request)
         if not self._short:
             return
-        said = header_from(h.HeartbeatAnswer, response, address)
-        if said.is_support_heart_beat_v2 and not said.is_sub_change:
+        answer = header_from(h.HeartbeatAnswer, response, address)
+        if answer.is_support_heart_beat_v2 and not answer.is_sub_change:
             self._known_to[address] = known_to_it
         elif self._known_to.pop(address, None) is not None and data.without_sub:
             await self._beat(address)  # all of it, and not only next time
@@ -146,9 +148,14 @@ class GroupMembership:
 
 
 def _fingerprint(data: HeartbeatData) -> int:
-    """What stands for all that a client wants, from one heartbeat to the next; never 0, which stands for none."""
+    """A fingerprint of the client's subscriptions; never 0, which means none."""
     groups = [
-        replace(group, subscription_data_set=[replace(one, sub_version=0) for one in group.subscription_data_set])
+        replace(
+            group,
+            subscription_data_set=[
+                replace(subscription, sub_version=0) for subscription in group.subscription_data_set
+            ],
+        )
         for group in data.consumer_data_set
     ]
     same = replace(data, client_id="", consumer_data_set=groups, heartbeat_fingerprint=0, without_sub=False)

@@ -1,4 +1,4 @@
-"""What looks on while a client works (remoting.RPCHook)."""
+"""Hooks that observe a client's requests (remoting.RPCHook)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 
 class RpcHook:
-    """Sees every request of this client, and its response (RPCHook)."""
+    """Called with every request of this client and its response (RPCHook)."""
 
     def before(self, address: str, request: Command) -> Command:
-        """The request as it is to go out: the same, or another one in its place."""
+        """Return the request to send: the same or another."""
         return request
 
     def after(self, address: str, request: Command, response: Command) -> None:
-        """The response to a request that has one."""
+        """Called with the response, if there is one."""
 
 
 def tell_hooks(methods: Iterable[Callable[[T], None]], what: T) -> None:
-    """Call methods of hooks; one that fails is logged, and disturbs neither the others nor the work."""
+    """Call hooks; errors are logged and disturb nothing."""
     for method in methods:
         try:
             method(what)

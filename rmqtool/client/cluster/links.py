@@ -1,4 +1,4 @@
-"""Connections to peers by address, each made when it is first needed."""
+"""Connections to peers by address, opened on demand."""
 
 import asyncio
 import ssl
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 async def share_result(work: "asyncio.Task[T]", what: str) -> T:
-    """The result of a task, which goes on for the others when one who waits for it is cancelled.
+    """Await a shared task, which continues if one of its waiters is cancelled.
 
     Raises:
-        ConnectionLost: the task itself was cancelled, as the client is closed; ``what`` is named.
-        CancelledError: who waits was cancelled, whether or not the task was, too.
+        ConnectionLost: the task itself was cancelled because the client closes.
+        CancelledError: the caller was cancelled.
     """
     try:
         return await asyncio.shield(work)
@@ -31,12 +31,12 @@ async def share_result(work: "asyncio.Task[T]", what: str) -> T:
 
 
 class Links:
-    """One connection per address (netty.NettyRemotingClient). One that has ended is opened again at the next request.
+    """One connection per address (netty.NettyRemotingClient), reopened on demand.
 
     Args:
         handler: answers requests of the peers.
         opened: called with each new connection.
-        timeout: seconds until a connection must stand.
+        timeout: seconds for opening a connection.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Links:
     ) -> None:
         self._handler, self._opened, self._tls, self._limits, self._timeout = handler, opened, tls, limits, timeout
         self._open: dict[str, Connection] = {}
-        self._left: list[Connection] = []  # of servers that end; they close them, or they are closed when idle
+        self._left: list[Connection] = []  # to servers that shut down; either side closes them when idle
         self._dialing: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
 
@@ -58,12 +58,12 @@ class Links:
         """The connection to an address.
 
         Raises:
-            NotReached: none can be made.
+            NotReached: it cannot be opened.
             ConnectionLost: everything was closed.
         """
-        found = self._open.get(address)
-        if found is not None and not found.closed:
-            return found
+        link = self._open.get(address)
+        if link is not None and not link.closed:
+            return link
         if self._closed:
             raise ConnectionLost(f"{address}: the client is closed")
         dialing = self._dialing.get(address)
@@ -75,8 +75,8 @@ class Links:
     async def call(self, address: str, request: Command, timeout: float) -> Command:
         """Send a request and wait for its response.
 
-        Where a server says that it is about to end (5.x), the request is sent once more, over a new connection: behind
-        the same address there may be another server by then. What was asked over the old one may still be answered.
+        If a server announces its shutdown (5.x), the request is sent again over a new connection, which may reach
+        another server. Requests over the old one may still be answered.
 
         Raises:
             RemotingError: not reached, no response within ``timeout`` seconds, or the connection ended.
@@ -101,13 +101,13 @@ class Links:
         await (await self.get(address)).oneway(request)
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to an address, if there is one; those who wait for an answer over it get the reason."""
-        if (found := self._open.pop(address, None)) is not None:
-            found.abort(reason.removeprefix(f"{address}: "))
-            self._left = [one for one in self._left if not one.lost.is_set()] + [found]
+        """Close the connection to an address, if any; pending requests fail with the reason."""
+        if (link := self._open.pop(address, None)) is not None:
+            link.abort(reason.removeprefix(f"{address}: "))
+            self._left = [one for one in self._left if not one.lost.is_set()] + [link]
 
     async def close(self) -> None:
-        """Close all of them; what was sent before still goes out."""
+        """Close all connections after sending what is buffered."""
         self._closed = True
         for dialing in list(self._dialing.values()):
             dialing.cancel()

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for objects that are used without asyncio."""
+"""An event loop in its own thread, for use without asyncio."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Opened(Protocol):
-    """What is opened and closed in an event loop."""
+    """An object that is opened and closed in an event loop."""
 
     async def __aenter__(self) -> Self:
         """Open it."""
@@ -25,7 +25,7 @@ Inner = TypeVar("Inner", bound=Opened)
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -33,7 +33,7 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, which is cancelled when the wait for it is interrupted."""
+        """Run a coroutine and return its result; it is cancelled if the wait is interrupted."""
         future = self.start(work)
         try:
             return future.result()
@@ -42,7 +42,7 @@ class Loop:
             raise
 
     def is_here(self) -> bool:
-        """Whether the caller runs in the thread of the event loop."""
+        """Whether the caller is in the event loop's thread."""
         return threading.current_thread() is self._thread
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
@@ -59,10 +59,10 @@ class Loop:
 
 
 class Face(Generic[Inner]):
-    """Something of the client for programs without asyncio. Use as a context manager, or call :meth:`close`.
+    """A synchronous face of a client's object. Use as a context manager, or call :meth:`close`.
 
     Args:
-        make: makes it, in the event loop.
+        make: creates the object, in the event loop.
     """
 
     def __init__(self, make: Callable[[], Inner]) -> None:
@@ -83,7 +83,7 @@ class Face(Generic[Inner]):
         self.close()
 
     def close(self) -> None:
-        """Leave the group if there is one, keep what is to be kept, and close the connections."""
+        """Leave the group, commit offsets, and close the connections."""
         try:
             self._loop.run(self._inner.close())
         finally:
@@ -91,7 +91,7 @@ class Face(Generic[Inner]):
 
 
 def waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method of a face that waits for the coroutine of its inner object."""
+    """A method that waits for the coroutine of the inner object."""
 
     @wraps(method)
     def wait(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,7 +102,7 @@ def waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Call
 
 
 def starts(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], "Future[T]"]:
-    """A method of a face that starts what its inner object does, without waiting for it."""
+    """A method that starts the coroutine of the inner object and returns a future."""
 
     @wraps(method)
     def start(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
@@ -117,7 +117,7 @@ def starts(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Conc
 
 
 def calls(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method of a face that calls its inner object in the thread of the event loop."""
+    """A method that calls the inner object in the event loop's thread."""
 
     @wraps(method)
     def call(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -125,7 +125,7 @@ def calls(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
             return inner(*args, **kwargs)
 
         inner: Callable[P, T] = getattr(face._inner, method.__name__)
-        if face._loop.is_here():  # called by what runs there, such as a watcher
+        if face._loop.is_here():  # called from that thread, for example by a watcher
             return inner(*args, **kwargs)
         result: T = face._loop.run(work())
         return result

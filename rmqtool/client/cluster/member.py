@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: a group, and a cluster of their own or one that is shared."""
+"""Shared by producers and consumers: a group, and an own or shared cluster."""
 
 from dataclasses import replace
 from typing import Self
@@ -14,16 +14,16 @@ class Member:
     """A member of a group. Use as an asynchronous context manager.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster that is shared with others.
-        fixed_id: give a client without an id ``IP@DEFAULT``, as Java does where it must find its offsets again.
-        namespaced: put the client's namespace, where it has one, in front of the group.
+        client: addresses of name servers, options of a client, or a shared cluster.
+        fixed_id: give a client without an id ``IP@DEFAULT``, as Java does so that it finds its offsets again.
+        namespaced: put the client's namespace, if any, before the group.
 
     Attributes:
         cluster: the client's view of its cluster.
-        group: as brokers know it.
+        group: its name at brokers.
 
     Raises:
-        ValueError: no name for a group.
+        ValueError: an invalid group name.
         NotReached: no name server is given.
     """
 
@@ -55,7 +55,7 @@ class Member:
         await self.close()
 
     async def close(self) -> None:
-        """Leave the group, and close the connections that are this member's own."""
+        """Leave the group, and close own connections."""
         if self._closed:
             return
         self._closed = True
@@ -67,4 +67,4 @@ class Member:
         """Begin to work."""
 
     async def _leave(self) -> None:
-        """Come to an end, before connections are closed."""
+        """Stop, before connections are closed."""

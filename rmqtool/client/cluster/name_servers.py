@@ -1,4 +1,4 @@
-"""Several name servers that know the same: one is asked as long as it answers, then the next."""
+"""Several equivalent name servers: one is used as long as it answers, then the next."""
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,14 +16,14 @@ def addresses_of(text: str) -> list[str]:
 
 
 class NameServers:
-    """As ``NettyRemotingClient`` uses them: in an order of chance, so that clients spread over them.
+    """As in ``NettyRemotingClient``: in random order, so that clients spread over them.
 
     Args:
         call: sends a request to one of them.
         timeout: seconds that each may take to answer.
 
     Raises:
-        NotReached: there is not an address.
+        NotReached: there is no address.
     """
 
     def __init__(self, addresses: Sequence[str], call: Call, timeout: float = 3.0) -> None:
@@ -33,7 +33,7 @@ class NameServers:
         self._addresses = random.sample(list(addresses), len(addresses))
 
     async def call(self, request: Command) -> tuple[Command, str]:
-        """The first answer that comes, and whose it is.
+        """The first answer, and the server's address.
 
         Raises:
             NotReached: none of them answers.

@@ -1,6 +1,6 @@
-"""Names of topics and groups with a namespace in front (protocol.NamespaceUtil): ``NAMESPACE%NAME``.
+"""Names of topics and groups with a namespace (protocol.NamespaceUtil): ``NAMESPACE%NAME``.
 
-What says that a topic is one for retries or dead letters stays in front of that: ``%RETRY%NAMESPACE%GROUP``.
+The prefix of a retry or dead-letter topic comes before it: ``%RETRY%NAMESPACE%GROUP``.
 """
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
@@ -10,7 +10,7 @@ _SYSTEM_GROUP = "CID_RMQ_SYS_"
 
 
 def with_namespace(namespace: str, name: str) -> str:
-    """A name as brokers know it; one that has the namespace already, and one of the system, stay as they are."""
+    """A name with the namespace; names that have it already, and system names, are unchanged."""
     prefix, rest = _split(name)
     if not namespace or not rest or _of_system(name) or rest.startswith(namespace + _SEPARATOR):
         return name
@@ -18,7 +18,7 @@ def with_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """A name as applications know it; one of another namespace stays as it is."""
+    """A name without the namespace; names of other namespaces are unchanged."""
     prefix, rest = _split(name)
     if not namespace or not rest.startswith(namespace + _SEPARATOR):
         return name

@@ -1,4 +1,4 @@
-"""Requests of one client: how they are made, what looks at them on the way, and who answers those of brokers."""
+"""Requests of one client: building, hooks, signing, sending; and handlers for requests of brokers."""
 
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +21,10 @@ class Peers:
     """Name servers and brokers, by address.
 
     Args:
-        release: whose version is announced.
-        timeout: seconds that a peer may take to answer where nothing else is said.
-        hooks: see every request and its response, in their order.
-        credentials: requests are signed with these, when the hooks have seen them.
+        release: whose version to announce.
+        timeout: default seconds for a peer to answer.
+        hooks: called in order with every request and its response.
+        credentials: for signing requests, after the hooks.
         opened: called with each new connection.
     """
 
@@ -43,7 +43,7 @@ class Peers:
         self._handlers: dict[int, Handler] = {}
 
     def request(self, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> Command:
-        """A request as this client sends it."""
+        """Build a request of this client."""
         return Command(
             code,
             fields=None if header is None else to_fields(header),
@@ -53,7 +53,7 @@ class Peers:
         )
 
     def prepare(self, address: str, request: Command) -> Command:
-        """A request as it goes out, when the hooks have seen it."""
+        """Apply the hooks and the signature to a request."""
         for hook in self._hooks:
             request = hook.before(address, request)
         return request if self._credentials is None else sign(request, self._credentials)
@@ -69,10 +69,10 @@ class Peers:
     async def call(
         self, address: str, request: Command, timeout: float | None = None, *, over: Connection | None = None
     ) -> Command:
-        """Send a request to a peer; its response, whatever its code is.
+        """Send a request to a peer; returns its response, whatever the code.
 
         Args:
-            over: a connection to it; where that has ended, behind the address there may be another peer.
+            over: the connection to use; a new one may reach another peer at the address.
 
         Raises:
             RemotingError: not reached, or no response within ``timeout`` seconds.
@@ -106,7 +106,7 @@ class Peers:
         await self._links.oneway(address, self.prepare(address, request))
 
     async def tell(self, connection: Connection, request: Command) -> None:
-        """As :meth:`oneway`, to the peer of a connection that stands: one that has asked something.
+        """As :meth:`oneway`, over an open connection, such as one with a request.
 
         Raises:
             ConnectionLost: it has ended.
@@ -114,16 +114,16 @@ class Peers:
         await connection.oneway(self.prepare(connection.peer, request))
 
     def drop(self, address: str, reason: str) -> None:
-        """End the connection to a peer, if there is one; those who wait for an answer over it get the reason."""
+        """Close the connection to a peer, if any; pending requests fail with the reason."""
         self._links.drop(address, reason)
 
     def on(self, code: RequestCode, handler: Handler) -> None:
-        """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
+        """Set the handler for brokers' requests with this code."""
         self._handlers[code] = handler
 
     @contextmanager
     def answers_of(self, address: str) -> Iterator[None]:
-        """Where a peer's answer is read: one that is none ends the connection, over which anything may come now."""
+        """Context for reading a peer's answer: an invalid one closes the connection."""
         try:
             yield
         except BadAnswer as err:
@@ -131,7 +131,7 @@ class Peers:
             raise
 
     async def close(self) -> None:
-        """Close all connections; what was sent before still goes out."""
+        """Close all connections after sending what is buffered."""
         await self._links.close()
 
     def _answer(self, connection: Connection, request: Command) -> Answer:

@@ -1,4 +1,4 @@
-"""Where the queues of a topic are (impl.factory.MQClientInstance, impl.producer.TopicPublishInfo). Pure rules."""
+"""Routes: where the queues of a topic are (impl.factory.MQClientInstance, producer.TopicPublishInfo). Pure rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from formats.remoting.codes import MASTER_ID
 from formats.remoting.shapes import MessageQueue, QueueData
 from formats.topics import Perm
 
-_MOST_QUEUES = 1 << 16  # of one topic; a route that says more is damage, and would fill the memory
+_MOST_QUEUES = 1 << 16  # most queues of a topic; a route with more is damaged, and would fill the memory
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Route:
     """The queues of a topic, in the order of the Java client.
 
     Attributes:
-        writable: queues that producers send to: of brokers that have a master and may be written to.
+        writable: queues for producers: of brokers with a master and write permission.
         readable: queues that consumers read.
         brokers: broker name to the addresses of master (0) and slaves by broker id.
-        write_queues: broker name to the number of its queues that may be written to.
-        ordered: the queues are fixed for a topic whose order matters over all of its queues.
-        inherited: new topics have its permission: it is the template, or names a broker or a cluster.
-        assumed: no name server knows the topic yet: these are the queues that the first message will make.
+        write_queues: broker name to its number of write queues.
+        ordered: fixed queues of a globally ordered topic.
+        inherited: new topics inherit its permission: the template, or the name of a broker or a cluster.
+        assumed: no name server knows the topic yet; its first message will create these queues.
     """
 
     topic: str
@@ -37,13 +37,13 @@ class Route:
 
     @classmethod
     def of(cls, topic: str, data: TopicRouteData, *, queue_nums: int | None = None) -> "Route":
-        """The route that a name server tells.
+        """The route in a name server's answer.
 
         Args:
-            queue_nums: where the route is that of the template for new topics: how many queues the client asks for.
+            queue_nums: for the template's route, the number of queues that the client asks for.
 
         Raises:
-            BadText: more queues than any topic has, or an order that cannot be read.
+            BadText: too many queues, or an invalid order.
         """
         brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
         queues = sorted(data.queue_datas, key=lambda item: item.broker_name)

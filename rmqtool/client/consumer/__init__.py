@@ -1,1 +1,1 @@
-"""Consumers: those that pull, poll, are given messages by a listener, and what they are made of."""
+"""Consumers: pull, lite pull, push and POP."""

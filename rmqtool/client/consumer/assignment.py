@@ -1,4 +1,4 @@
-"""Which queues of a group's topics are this client's (impl.consumer.RebalanceImpl)."""
+"""Assignment of a group's queues to this client (impl.consumer.RebalanceImpl)."""
 
 import asyncio
 import logging
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Assignment:
-    """The queues of a topic that are this client's.
+    """This client's queues of a topic.
 
     Attributes:
-        pulled: whose messages it asks for by their offsets.
-        popped: of which brokers hand out messages; -1 stands for all of a broker.
+        pulled: queues to pull.
+        popped: queues to pop; -1 stands for all of a broker.
     """
 
     pulled: Set[MessageQueue]
@@ -43,21 +43,21 @@ class Assignment:
 
 
 class BrokerAssignments:
-    """Asks brokers.
+    """Asks brokers for assignments.
 
     Args:
-        strategy: name of the one by which they share queues out.
+        strategy: name of the allocation strategy.
     """
 
     def __init__(self, cluster: Cluster, group: str, strategy: str) -> None:
         self._cluster, self._group, self._strategy = cluster, group, strategy
-        self._unknown: set[str] = set()  # topics of brokers that know no such question
+        self._unknown: set[str] = set()  # topics of brokers without this request
 
     async def of(self, route: Route) -> Assignment | None:
-        """The queues of a topic; None where clients share them out by themselves, as with brokers of 4.9.
+        """This client's queues of a topic; None if clients allocate them, as with brokers of 4.9.
 
         Raises:
-            ClientError, RemotingError: no broker says.
+            ClientError, RemotingError: no broker answers.
         """
         if route.topic in self._unknown:
             return None
@@ -84,47 +84,47 @@ def _assignment(topic: str, said: AssignmentResponse, address: str) -> Assignmen
     if said.message_queue_assignments is None:
         raise BadAnswer(f"{address}: does not say which queues of {topic} are whose")
     queues: dict[bool, set[MessageQueue]] = {True: set(), False: set()}
-    for one in said.message_queue_assignments:
-        if one.message_queue.topic != topic:
+    for assignment in said.message_queue_assignments:
+        if assignment.message_queue.topic != topic:
             raise BadAnswer(
-                f"{address}: a queue of {one.message_queue.topic[:100]} where those of {topic} were asked for"
+                f"{address}: a queue of {assignment.message_queue.topic[:100]} where those of {topic} were asked for"
             )
-        queues[one.mode == RequestMode.POP].add(one.message_queue)
+        queues[assignment.mode == RequestMode.POP].add(assignment.message_queue)
     return Assignment(queues[False], queues[True])
 
 
 def share(
     strategy: Strategy, client_id: str, queues: Collection[MessageQueue], members: Collection[str]
 ) -> set[MessageQueue]:
-    """The queues of a topic that are this client's.
+    """This client's queues of a topic.
 
     Raises:
-        BadAllocation: the strategy cannot say.
+        BadAllocation: the strategy fails.
     """
     names, ids = sort([QueueName(q.topic, q.broker_name, q.queue_id) for q in queues], members)
     return {MessageQueue(*name) for name in strategy(client_id, names, ids)}
 
 
 _UNBALANCED_PAUSE = 1.0  # s
-_TOLD_FAILURE = 2  # of looks in a row
+_TOLD_FAILURE = 2  # most failures in a row
 
 Apply = Callable[[str, Collection[MessageQueue]], Awaitable[bool]]
 """Is given a topic and the queues of it that are this client's; whether it has all of them now."""
 
 
 class Rebalancing:
-    """Looks which queues are this client's, at once after a notice that something has changed.
+    """Rebalances periodically, and at once when notified of changes.
 
-    Messages that were popped before a group went over to pulling come again in a retry topic for each topic: that one
-    is consumed as well, as long as the group pulls.
+    Messages popped before a group switched to pulling come back in a retry topic per topic, which is consumed too while
+    the group pulls.
 
     Args:
-        strategy: how queues are shared; None where every member has all of them.
-        interval: seconds between two looks.
-        popping: pops queues, where brokers say which are whose; None where members share them by themselves.
+        strategy: allocation strategy; None if every member has all queues.
+        interval: seconds between runs.
+        popping: pops queues that brokers assign; None if members allocate queues themselves.
 
     Attributes:
-        looked: set when each topic was looked at once, with or without success.
+        looked: set when every topic was rebalanced once, successfully or not.
     """
 
     def __init__(
@@ -142,11 +142,11 @@ class Rebalancing:
         names = STRATEGY_NAMES.get(strategy, "") if strategy is not None else ""
         self._assignments = BrokerAssignments(cluster, group, names)
         self._wake = asyncio.Event()
-        self._failures: Counter[str] = Counter()  # looks in a row that failed, by topic
+        self._failures: Counter[str] = Counter()  # failures in a row, by topic
         self.looked = asyncio.Event()
 
     def wake(self) -> None:
-        """Look again now."""
+        """Rebalance now."""
         self._wake.set()
 
     def route_changed(self, route: Route) -> None:
@@ -155,7 +155,7 @@ class Rebalancing:
             self._wake.set()
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Rebalance until cancelled."""
         while True:
             self._wake.clear()
             balanced = True
@@ -164,11 +164,11 @@ class Rebalancing:
                     balanced &= await self._look(topic)
                     self._failures[topic] = 0
                 except (ClientError, RemotingError, BadAllocation) as err:
-                    self._failures[topic] += 1  # the first look may come before a broker knows of the group
+                    self._failures[topic] += 1  # the first run may precede the first heartbeat
                     level = logging.WARNING if self._failures[topic] == _TOLD_FAILURE else logging.INFO
                     log.log(level, "%s: queues stay as they are: %s", topic, err)
                     balanced = False
-                except Exception:  # one failure must not end the consumption
+                except Exception:  # a failure must not end consumption
                     log.exception("%s: queues stay as they are", topic)
                     balanced = False
             self.looked.set()
@@ -198,12 +198,12 @@ class Rebalancing:
         return await self._apply(topic, mine) and client_id in members
 
     async def _apply_assignment(self, topic: str, assigned: Assignment, popping: Popping) -> bool:
-        """Have the queues that brokers assign: pulled or popped, and from one to the other."""
+        """Apply an assignment by brokers: pull or pop queues, switching if needed."""
         popping.leave(topic, assigned.popped)
         balanced = await self._apply(topic, assigned.pulled)
         popping.take(assigned.popped)
         if not topic.startswith(RETRY_PREFIX):
-            # by their older and newer names; brokers write to one of them
+            # under older and newer names; brokers use one of them
             for retries in (retry_topic(topic, self._group), retry_topic(topic, self._group, newer=True)):
                 if assigned.popped:
                     await self._forget(retries)
@@ -218,7 +218,7 @@ class Rebalancing:
             self._cluster.forget_route(retries)
 
     async def _members(self, route: Route) -> list[str]:
-        """The ids of the group's clients, from the first broker of a topic that says them."""
+        """The ids of the group's clients, from the first broker of a topic that answers."""
         failure: ClientError | RemotingError = NoRoute(f"{route.topic}: no broker")
         for broker_name in random.sample(list(route.brokers), len(route.brokers)):
             try:
@@ -229,7 +229,7 @@ class Rebalancing:
                 response = await self._cluster.ask(address, request)
                 with self._cluster.answers_of(address):
                     members = body_from(ConsumerIds, response, address).consumer_id_list
-                return list(dict.fromkeys(members))  # one that has two connections for a moment has one share
+                return list(dict.fromkeys(members))  # a client with two connections gets one share
             except (ClientError, RemotingError) as err:
                 failure = err
         raise failure

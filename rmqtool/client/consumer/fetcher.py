@@ -18,28 +18,28 @@ from rmqtool.client.consumer.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-RESET_WAIT = 10.0  # s that a listener has to come to an end where its queue goes on at another offset
+RESET_WAIT = 10.0  # s for a listener to finish before its queue continues at another offset
 
 
 class Handler(Protocol):
-    """What consumes: a Processing or an OrderlyProcessing."""
+    """A Processing or an OrderlyProcessing."""
 
     def submit(self, process: ProcessQueue, messages: Sequence[Received]) -> None:
-        """Consume what is new in a queue."""
+        """Consume new messages of a queue."""
 
     async def leave(self, process: ProcessQueue, wait: float) -> bool:
-        """Begin no call more; whether the one that runs has ended."""
+        """Start no more calls; returns whether the running one has ended."""
 
 
 class Fetcher:
-    """Fills process queues.
+    """Pulls messages into process queues.
 
     Args:
-        handler: is given what is new in them.
-        namespace: that messages are not to show.
+        handler: gets their new messages.
+        namespace: to remove from messages.
 
     Attributes:
-        paused: nothing is pulled until it is false again.
+        paused: nothing is pulled while true.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Fetcher:
         self.paused = False
 
     def start(self, process: ProcessQueue) -> None:
-        """Have a queue, and pull it from now on."""
+        """Start pulling a queue."""
         self._subscriptions.assign(process)
         process.task = asyncio.create_task(
             keep_reading(
@@ -63,7 +63,7 @@ class Fetcher:
         )
 
     def restart(self, before: ProcessQueue, offset: int) -> None:
-        """Go on in a queue at another offset, with nothing of what was pulled before."""
+        """Continue a queue at another offset, dropping messages pulled before."""
         process = ProcessQueue(before.queue, offset)
         process.consumed = offset
         process.locked_at, process.lock_time = before.locked_at, before.lock_time
@@ -97,14 +97,14 @@ class Fetcher:
             await self._hand_on(process, pulled, clock() - begin)
 
     async def _move(self, process: ProcessQueue, offset: int) -> None:
-        """The broker has nothing at an offset: go on where it says, with nothing of what was pulled before."""
+        """Continue at the broker's offset when the requested one is out of range, dropping messages pulled before."""
         level = logging.INFO if process.consumed is None else logging.WARNING  # or it is a group's beginning
         log.log(level, "%s: offset %d is outside of the queue; on at %d", process.queue, process.offset, offset)
         await self._handler.leave(process, RESET_WAIT)
         process.dropped = True
         process.consumed = offset
         await self._subscriptions.keep(process)
-        await asyncio.sleep(self._options.error_pause)  # brokers that say so for ever are asked once in a while
+        await asyncio.sleep(self._options.error_pause)  # a broker that keeps saying so is asked rarely
         if self._subscriptions.holds(process):
             self.restart(process, offset)
 
@@ -124,4 +124,4 @@ class Fetcher:
         if not len(process):
             process.advance(pulled.next_offset)
         if pulled.next_offset == before:
-            await asyncio.sleep(FULL_PAUSE)  # a broker that does not hold pulls must not be asked without a pause
+            await asyncio.sleep(FULL_PAUSE)  # a broker that does not hold pulls must not be polled without a pause

@@ -1,4 +1,4 @@
-"""Calling a listener, in its turn, and counting how that went (client.stat.ConsumerStatsManager)."""
+"""Calls of a listener, and their statistics (client.stat.ConsumerStatsManager)."""
 
 import asyncio
 import inspect
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class Workers(Generic[T]):
-    """Workers and what waits for them.
+    """Workers and their queue.
 
     Args:
-        count: how many there are.
-        work: what is done; what it raises is logged, and the next one's turn comes.
+        count: number of workers.
+        work: handles an item; its errors are logged.
     """
 
     def __init__(self, count: int, work: Callable[[T], Awaitable[None]]) -> None:
@@ -39,14 +39,14 @@ class Workers(Generic[T]):
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._count)]
 
     def submit(self, one: T) -> None:
-        """Have something done, in its turn."""
+        """Queue an item."""
         self._waiting.put_nowait(one)
 
     async def stop(self, wait: float) -> list[T]:
-        """Begin nothing more, and wait so many seconds for what has begun; the rest is cancelled.
+        """Start nothing more, and wait this many seconds for running work; then cancel it.
 
         Returns:
-            What had not begun.
+            Items not started.
         """
         self._stopping = True
         for _ in self._tasks:
@@ -57,30 +57,30 @@ class Workers(Generic[T]):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         while not self._waiting.empty():
-            if (one := self._waiting.get_nowait()) is not None:
-                self._left.append(one)
+            if (waiting := self._waiting.get_nowait()) is not None:
+                self._left.append(waiting)
         return self._left
 
     async def _work(self) -> None:
-        while (one := await self._waiting.get()) is not None:
+        while (batch := await self._waiting.get()) is not None:
             if self._stopping:
-                self._left.append(one)
+                self._left.append(batch)
                 continue
             try:
-                await self._work_on(one)
+                await self._work_on(batch)
             except Exception:
-                log.exception("%r: not done", type(one))
+                log.exception("%r: not done", type(batch))
 
 
 _BUCKET, _BUCKETS = 10.0, 6  # s, and how many of them a minute has
 
 
 class ListenerFailure:
-    """What is there in the place of a listener's answer.
+    """A failed call, in place of a listener's answer.
 
     Attributes:
-        error: that it raised; None where it returned something that is no answer.
-        words: what went wrong.
+        error: the exception; None if the return value was invalid.
+        words: describes the failure.
     """
 
     def __init__(self, words: str, error: BaseException | None = None) -> None:
@@ -95,7 +95,7 @@ class Counts:
         self._buckets: deque[tuple[float, list[float]]] = deque(maxlen=_BUCKETS)
 
     def add(self, now: float, done: int, failed: int, seconds: float) -> None:
-        """A call of the listener has ended."""
+        """Count a finished call."""
         if not self._buckets or now - self._buckets[-1][0] >= _BUCKET:
             self._buckets.append((now, [0, 0, 0, 0]))
         for at, value in enumerate((done, failed, seconds, 1)):
@@ -103,7 +103,7 @@ class Counts:
         self.failed_in_all += failed
 
     def rates(self, now: float) -> tuple[float, float, float]:
-        """Messages a second consumed, and failed, and ms that a call takes."""
+        """(consumed per second, failed per second, ms per call)."""
         recent = [(at, sums) for at, sums in self._buckets if now - at < _BUCKET * _BUCKETS]
         if not recent:
             return 0.0, 0.0, 0.0
@@ -114,10 +114,10 @@ class Counts:
 
 @dataclass
 class Calls:
-    """Calls a listener; one that is no coroutine runs in threads.
+    """Calls a listener, in threads if it is not a coroutine function.
 
     Attributes:
-        counts: topic to how it went.
+        counts: statistics by topic.
     """
 
     group: str
@@ -128,13 +128,13 @@ class Calls:
 
     @classmethod
     def of(cls, group: str, listener: Listener, options: PushOptions) -> "Calls":
-        """As many calls at a time as there are threads."""
+        """Calls with as many threads as may run at a time."""
         if inspect.iscoroutinefunction(listener):
             return cls(group, listener, options, None)
         return cls(group, listener, options, ThreadPoolExecutor(options.concurrency, "rmqtool-listener"))
 
     async def call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
-        """What the listener says; whatever goes wrong in it is described in words."""
+        """The listener's answer, or a :class:`ListenerFailure`."""
         clock = asyncio.get_running_loop().time
         begin = clock()
         hooks, consumption = self.options.hooks, None
@@ -142,19 +142,19 @@ class Calls:
             now = time.time_ns() // 1_000_000
             consumption = Consumption(group=self.group, queue=messages[0].queue, messages=messages, began=now)
             tell_hooks([hook.before for hook in hooks], consumption)
-        said = await self._call(messages)
+        answer = await self._call(messages)
         end = clock()
-        failed = len(messages) if isinstance(said, ListenerFailure | Later | Suspend) else 0
+        failed = len(messages) if isinstance(answer, ListenerFailure | Later | Suspend) else 0
         counts = self.counts.setdefault(messages[0].topic, Counts())
         counts.add(end, len(messages) - failed, failed, end - begin)
         if consumption is not None:
             consumption.took, consumption.success = round((end - begin) * 1000), not failed
-            consumption.outcome = self._outcome(said, end - begin)
+            consumption.outcome = self._outcome(answer, end - begin)
             tell_hooks([hook.after for hook in hooks], consumption)
-        return said
+        return answer
 
     def _outcome(self, said: Said | ListenerFailure, seconds: float) -> str:
-        """As ConsumeReturnType names it."""
+        """The outcome as in ConsumeReturnType."""
         if isinstance(said, ListenerFailure):
             return "EXCEPTION" if said.error is not None else "RETURNNULL"
         if seconds >= self.options.consume_timeout:
@@ -162,14 +162,14 @@ class Calls:
         return "FAILED" if isinstance(said, Later | Suspend) else "SUCCESS"
 
     async def _call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
-        said: object
+        answer: object
         try:
             if self.threads is None:
-                said = self.listener(messages)
+                answer = self.listener(messages)
             else:
-                said = await asyncio.get_running_loop().run_in_executor(self.threads, self.listener, messages)
-            if inspect.isawaitable(said):
-                said = await cast(Awaitable[object], said)
+                answer = await asyncio.get_running_loop().run_in_executor(self.threads, self.listener, messages)
+            if inspect.isawaitable(answer):
+                answer = await cast(Awaitable[object], answer)
         except asyncio.CancelledError as err:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -179,12 +179,12 @@ class Calls:
         except Exception as err:
             log.warning("%s: the listener failed", messages[0].message_id, exc_info=True)
             return ListenerFailure(f"{type(err).__name__}: {err}", err)
-        if said is None or isinstance(said, Later | Suspend | Ordered):
-            return said
-        log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(said))
-        return ListenerFailure(f"the listener returned {type(said).__name__}, which is no answer")
+        if answer is None or isinstance(answer, Later | Suspend | Ordered):
+            return answer
+        log.error("%s: the listener returned %r, which is no answer", messages[0].message_id, type(answer))
+        return ListenerFailure(f"the listener returned {type(answer).__name__}, which is no answer")
 
     def close(self) -> None:
-        """Begin no call more."""
+        """Start no more calls."""
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)

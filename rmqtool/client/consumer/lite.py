@@ -1,4 +1,4 @@
-"""A consumer that asks for its messages (client.consumer.DefaultLitePullConsumer)."""
+"""A consumer that is polled (client.consumer.DefaultLitePullConsumer)."""
 
 import asyncio
 import logging
@@ -28,17 +28,17 @@ Changed = Callable[[str, tuple[MessageQueue, ...]], None]
 
 
 class LitePullConsumer(QueueReader):
-    """Reads topics that it shares with its group, or queues that it is given. Use as an asynchronous context manager.
+    """Reads topics shared with its group, or assigned queues. Use as an asynchronous context manager.
 
-    Either :meth:`subscribe` or :meth:`assign` says what is read. Only what a poll gave before the latest one is
-    committed by itself: a further poll says that it is done.
+    Use either :meth:`subscribe` or :meth:`assign`. Automatic commits cover messages of all polls but the latest: a
+    further poll shows that they are done.
 
     Args:
         client: addresses of name servers, options of a client, or a cluster, which is shared by one consumer of a
             group at most.
 
     Raises:
-        ValueError: no name for a group.
+        ValueError: an invalid group name.
         NotReached: no name server is given.
     """
 
@@ -66,7 +66,7 @@ class LitePullConsumer(QueueReader):
         self._committed_at = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
-        """Commit what may be, and leave the group."""
+        """Commit consumed messages, and leave the group."""
         await super().close()
 
     async def _leave(self) -> None:
@@ -83,13 +83,13 @@ class LitePullConsumer(QueueReader):
     # -- what is read -------------------------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read a topic, whose queues are shared with the other members of the group.
+        """Subscribe to a topic, whose queues are shared with the group.
 
         Args:
             expression: tags, ``*``, or :class:`Sql`. Members of a group must agree.
 
         Raises:
-            ValueError: no tag; or queues were assigned.
+            ValueError: no tag, or queues were assigned.
         """
         if self._chosen:
             raise ValueError("queues are assigned: nothing can be subscribed besides")
@@ -110,7 +110,7 @@ class LitePullConsumer(QueueReader):
         self._rebalancing.wake()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more; its queues go to the other members of the group."""
+        """Unsubscribe from a topic; its queues go to other members of the group."""
         topic = with_namespace(self._namespace, topic)
         async with self._turn:
             if not self._subscriptions.unsubscribe(topic):
@@ -119,11 +119,11 @@ class LitePullConsumer(QueueReader):
         await self.cluster.heartbeat()
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues, and no others, without being a member of the group.
+        """Read exactly these queues, without joining the group.
 
         Raises:
             ValueError: topics were subscribed.
-            NoRoute, RemotingError, BrokerError: it is not known where a queue begins.
+            NoRoute, RemotingError, BrokerError: the beginning of a queue is unknown.
         """
         if self._subscriptions.topics:
             raise ValueError("topics are subscribed: no queues can be assigned besides")
@@ -144,10 +144,10 @@ class LitePullConsumer(QueueReader):
         return (await self.cluster.route(with_namespace(self._namespace, topic))).readable
 
     async def on_queues_changed(self, topic: str, watcher: Changed) -> None:
-        """Call a function when a topic gets other queues, as its route says, which is asked for now and then.
+        """Call a function when the queues of a topic change, as seen in its route.
 
         Args:
-            watcher: is given the topic and its queues.
+            watcher: gets the topic and its queues.
 
         Raises:
             NoRoute: no name server knows it.
@@ -160,10 +160,10 @@ class LitePullConsumer(QueueReader):
     # -- messages -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 5.0) -> list[Received]:
-        """The next messages of one queue; none where there are none within ``timeout`` seconds.
+        """The next messages of one queue; empty after ``timeout`` seconds.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: a queue cannot be read; asked again, it is tried again.
+            NoRoute, RemotingError, BrokerError: a queue cannot be read; the next poll tries again.
         """
         self._note_consumed()
         now = asyncio.get_running_loop().time()
@@ -174,13 +174,13 @@ class LitePullConsumer(QueueReader):
         return [as_sent(message, self._namespace) for message in messages] if self._namespace else messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Keep where the group is; brokers have it when this returns.
+        """Commit the offsets of the group; brokers have them when this returns.
 
         Args:
-            offsets: of some queues; by default all that was polled counts as consumed.
+            offsets: of some queues; by default all polled messages count as consumed.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: one was not kept.
+            NoRoute, RemotingError, BrokerError: an offset was not committed.
         """
         subscriptions = self._subscriptions
         if offsets is None:
@@ -195,7 +195,7 @@ class LitePullConsumer(QueueReader):
             await self._puller.commit(queue, offset)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset; what was read ahead is dropped.
+        """Continue at another offset; messages read ahead are dropped.
 
         Raises:
             KeyError: the queue is not read.
@@ -216,7 +216,7 @@ class LitePullConsumer(QueueReader):
         self._rebalancing.wake()
 
     def _running_info(self, _connection: Connection, request: Command) -> Command:
-        """Request 307: how this client stands."""
+        """Request 307: the state of this client."""
         return answer_running_info(request, self.group, self._info)
 
     def _info(self) -> ConsumerRunningInfo:

@@ -1,4 +1,4 @@
-"""Where a group is in its queues: at brokers, and in a file of its own (client.consumer.store)."""
+"""Offsets of a group: at brokers, or in a local file (client.consumer.store)."""
 
 import asyncio
 import fcntl
@@ -24,7 +24,7 @@ _HALF_AN_HOUR = 30 * 60 * 1000  # ms
 async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
     """The offset; that of the first message is 0, and a broker that has it no more says then where to go on.
 
-    Nobody is asked for that, as in Java: brokers with ACL 2.0 answer only those who have more rights than to consume.
+    No broker is asked, as in Java: under ACL 2.0 that takes more than the right to consume.
 
     Args:
         start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
@@ -41,7 +41,7 @@ async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time
 
 
 class RemoteOffsets:
-    """Each queue's broker has its offset.
+    """Offsets kept at brokers.
 
     Args:
         puller: gives what asks for the offsets of a topic.
@@ -54,7 +54,7 @@ class RemoteOffsets:
         """Nothing is needed."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Where the group is; None where it never was.
+        """The offset of the group, or None.
 
         Raises:
             ClientError, RemotingError: the broker does not answer.
@@ -62,7 +62,7 @@ class RemoteOffsets:
         return await self._puller(queue.topic).committed(queue)
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Have brokers keep them; what fails is tried again with the next ones."""
+        """Commit offsets; failures are retried next time."""
         for queue, offset in offsets.items():
             try:
                 await self._puller(queue.topic).commit(queue, offset)
@@ -80,14 +80,14 @@ DEFAULT_FOLDER = Path("~/.rocketmq_offsets")
 class LocalOffsets:
     """The file ``<folder>/<clientId>/<group>/offsets.json``, where Java's client has it and in its form.
 
-    The file before the last write is kept as ``offsets.json.bak``, and is read where the other cannot be. What the file
-    says of queues that are not written stays in it. Two consumers do not write one file: the folder is locked.
+    The previous file is kept as ``offsets.json.bak``, and read if the other cannot be. Offsets of other queues in the
+    file are kept. The folder is locked, so that only one consumer writes it.
 
     Args:
         folder: where the files of all clients are.
 
     Raises:
-        ValueError: an id that is no name of a folder.
+        ValueError: an id that is not a folder name.
     """
 
     def __init__(self, folder: Path | None, client_id: str, group: str) -> None:
@@ -109,12 +109,12 @@ class LocalOffsets:
         await asyncio.to_thread(self._open)
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Where the consumer is; None where it never was."""
-        found = self._table.get(QueueName(queue.topic, queue.broker_name, queue.queue_id))
-        return None if found is None or found < 0 else found
+        """The offset of the consumer, or None."""
+        offset = self._table.get(QueueName(queue.topic, queue.broker_name, queue.queue_id))
+        return None if offset is None or offset < 0 else offset
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Rewrite the file; what fails is tried again with the next offsets."""
+        """Rewrite the file; failures are retried next time."""
         async with self._turn:
             self._table |= {QueueName(q.topic, q.broker_name, q.queue_id): offset for q, offset in offsets.items()}
             table = dict(self._table)
@@ -127,7 +127,7 @@ class LocalOffsets:
                 log.warning("%s: offsets are not kept yet: %s", self.path, err.strerror or err)
 
     async def close(self) -> None:
-        """Leave the file to others."""
+        """Unlock the file."""
         async with self._turn:
             if self._lock is not None:
                 os.close(self._lock)
@@ -186,7 +186,7 @@ class LocalOffsets:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Give a file other bytes: readers see the old or the new ones, whenever this is killed."""
+    """Replace a file atomically."""
     new = path.with_name(path.name + ".tmp")
     try:
         with open(new, "wb") as file:

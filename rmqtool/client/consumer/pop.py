@@ -123,7 +123,7 @@ class Popper:
         topic, group = queue.topic, self._group
         topics = {topic, retry_topic(topic, group), retry_topic(topic, group, newer=True)}
         light = topic.startswith(LMQ_PREFIX)  # whose messages are of other topics
-        found = []
+        messages = []
         for record in records_in(response.body, address):
             name = record.topic.decode("utf-8", "replace")
             if name not in topics and not light:
@@ -142,8 +142,8 @@ class Popper:
                     queue_offset=record.queue_offset,
                 ).text
             where = MessageQueue(queue.topic, queue.broker_name, record.queue_id)
-            found.append(Popped(where, record, sent_to, handle=text, until=until))
-        return found
+            messages.append(Popped(where, record, sent_to, handle=text, until=until))
+        return messages
 
     async def ack(self, message: Popped) -> None:
         """It is consumed.
@@ -282,7 +282,7 @@ class Popping:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         left = await self._workers.stop(wait)
-        await asyncio.gather(*[self._later(one, _SOON) for _state, messages in left for one in messages])
+        await asyncio.gather(*[self._later(message, _SOON) for _state, messages in left for message in messages])
         self.held.clear()
 
     # -- popping ------------------------------------------------------------------------------------------------------
@@ -304,11 +304,11 @@ class Popping:
                 await asyncio.sleep(FULL_PAUSE)
             return
         self._subscriptions.topics[queue.topic].pulled.add(clock(), len(popped), 0, clock() - begin)
-        wanted = [one for one in popped if popper.wants(one)]
+        wanted = [message for message in popped if popper.wants(message)]
         state.waiting += len(wanted)
         for at in range(0, len(wanted), options.batch):
             self._workers.submit((state, wanted[at : at + options.batch]))
-        await asyncio.gather(*[self._ack(one) for one in popped if not popper.wants(one)])
+        await asyncio.gather(*[self._ack(message) for message in popped if not popper.wants(message)])
         if options.pull_pause:
             await asyncio.sleep(options.pull_pause)
 
@@ -320,12 +320,13 @@ class Popping:
             if asyncio.get_running_loop().time() >= messages[0].until:
                 log.info("%s: %d messages waited for too long; others get them", messages[0].queue, len(messages))
                 return
-            said = await self._calls.call(messages)
-            later = said if said is None or isinstance(said, Later) else Later()
+            answer = await self._calls.call(messages)
+            later = answer if answer is None or isinstance(answer, Later) else Later()
             first = len(messages) if later is None else max(later.first, 0)
             level = 0 if later is None else later.level
             await asyncio.gather(
-                *[self._ack(one) for one in messages[:first]], *[self._again(one, level) for one in messages[first:]]
+                *[self._ack(message) for message in messages[:first]],
+                *[self._again(message, level) for message in messages[first:]],
             )
         finally:
             state.waiting -= len(messages)

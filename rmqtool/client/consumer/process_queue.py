@@ -97,13 +97,13 @@ class ProcessQueue(Assigned):
 
     def overdue(self, now: float, timeout: float) -> list[Received]:
         """The messages at the head, a few of them, that the listener has had for more than ``timeout`` seconds."""
-        found: list[Received] = []
+        late: list[Received] = []
         for offset, message in self._held.items():
             start = self._started.get(offset)
-            if start is None or now - start <= timeout or len(found) == _MOST_OVERDUE:
+            if start is None or now - start <= timeout or len(late) == _MOST_OVERDUE:
                 break
-            found.append(message)
-        return found
+            late.append(message)
+        return late
 
     @property
     def position(self) -> int:
@@ -120,9 +120,9 @@ class ProcessQueue(Assigned):
 
     def take(self, most: int) -> list[Received]:
         """The next messages in order, which are the listener's until they are settled or put back."""
-        found = list(islice(self._held.values(), self._taken, self._taken + most))
-        self._taken += len(found)
-        return found
+        batch = list(islice(self._held.values(), self._taken, self._taken + most))
+        self._taken += len(batch)
+        return batch
 
     @property
     def waiting(self) -> bool:

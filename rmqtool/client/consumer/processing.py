@@ -71,8 +71,8 @@ class Processing:
             return
         process.start(messages, asyncio.get_running_loop().time())
         process.consumed_at = time.time_ns() // 1_000_000
-        said = await self._calls.call(messages)
-        later = said if said is None or isinstance(said, Later) else Later()
+        answer = await self._calls.call(messages)
+        later = answer if answer is None or isinstance(answer, Later) else Later()
         kept = []
         for message in messages[max(later.first, 0) :] if later is not None else []:
             if not _counts(process):

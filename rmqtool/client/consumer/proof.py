@@ -128,9 +128,9 @@ class ProvingPuller(Puller):
         if (
             offset > 0
             and not _is_light(queue)
-            and (found := await last_at(Puller(self.cluster, self.group), queue, offset - 1)) is not None
+            and (last := await last_at(Puller(self.cluster, self.group), queue, offset - 1)) is not None
         ):
-            self._last[queue] = found
+            self._last[queue] = last
         self._next[queue] = offset
 
     async def _prove(self, queue: MessageQueue) -> None:

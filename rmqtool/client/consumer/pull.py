@@ -131,18 +131,18 @@ class QueueReader(Member):
         return sorted(queue for queue, polled in self._subscriptions.queues.items() if polled.task is None)
 
     async def poll(self, timeout: float = 5.0) -> list[Received]:
-        """The next messages of one queue; none where there are none within ``timeout`` seconds.
+        """The next messages of one queue; empty after ``timeout`` seconds.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: a queue cannot be read; asked again, it is tried again.
+            NoRoute, RemotingError, BrokerError: a queue cannot be read; the next poll tries again.
         """
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    got = await self._ready.get()
-                    if isinstance(got, Exception):
-                        raise got
-                    polled, messages, position = got
+                    batch = await self._ready.get()
+                    if isinstance(batch, Exception):
+                        raise batch
+                    polled, messages, position = batch
                     if not self._subscriptions.holds(polled):
                         continue  # read before a seek
                     polled.position = position
@@ -209,7 +209,7 @@ class PullConsumer(QueueReader):
     the client has a namespace.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster that is shared with others.
+        client: addresses of name servers, options of a client, or a shared cluster.
         group: whose offsets are used; by default one of tools, for those who only look.
         tags: only messages with one of these tags.
         sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
@@ -265,7 +265,7 @@ class PullConsumer(QueueReader):
         offsets to begin at instead.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it is not known where a queue begins.
+            NoRoute, RemotingError, BrokerError: the beginning of a queue is unknown.
         """
         wanted: dict[MessageQueue, int | None]
         wanted = dict(queues) if isinstance(queues, dict) else dict.fromkeys(queues)
@@ -294,7 +294,7 @@ class PullConsumer(QueueReader):
         """Keep the positions of all assigned queues as the group's; brokers have them when this returns.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: one was not kept.
+            NoRoute, RemotingError, BrokerError: an offset was not committed.
         """
         for queue, polled in list(self._subscriptions.queues.items()):
             await self._puller.commit(queue, polled.position)

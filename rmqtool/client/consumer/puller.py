@@ -35,7 +35,7 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullRes
     topic, queue_id, delta = queue.topic.encode(), queue.queue_id, answer.offset_delta or 0
     # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
     elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
-    found, last = [], -1
+    messages, last = [], -1
     for record in records_in(body, address):
         if delta:
             record = record._replace(queue_offset=record.queue_offset + delta)
@@ -47,10 +47,10 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullRes
             raise BadAnswer(f"{address}: a message at offset {at} of {queue} behind the one at {last}")
         last = at
         if at >= offset:  # a batch that is kept as one record may begin before
-            found.append(record)
-    if not found or last >= answer.next_begin_offset:
+            messages.append(record)
+    if not messages or last >= answer.next_begin_offset:
         raise BadAnswer(f"{address}: no messages from offset {offset} to {answer.next_begin_offset} of {queue}")
-    return found
+    return messages
 
 
 def _check_moved(offset: int, answer: h.PullResponse, response: Command, address: str) -> None:
@@ -200,13 +200,13 @@ class Puller:
             if following > offset and not self._selects and not await self._compacts(queue, address):
                 raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
             return Pulled([], following, answer.min_offset, answer.max_offset)
-        found = _records_of(queue, offset, response.body, answer, address)
+        records = _records_of(queue, offset, response.body, answer, address)
         if not self._selects:
-            found = await self._without_gap(queue, offset, found, address)
-            following = found[-1].queue_offset + 1
-        messages = [make_received(queue, record) for record in found]
+            records = await self._without_gap(queue, offset, records, address)
+            following = records[-1].queue_offset + 1
+        messages = [make_received(queue, record) for record in records]
         if self._tags:
-            messages = [one for one in messages if one.tags in self._tags]
+            messages = [message for message in messages if message.tags in self._tags]
         return Pulled(messages, following, answer.min_offset, answer.max_offset)
 
     async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
@@ -268,7 +268,7 @@ class Puller:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
+        """The offset of the group, or None. Brokers say 0 of a queue that has its first message still.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.

@@ -82,9 +82,9 @@ class Received:
 
 def make_received(queue: MessageQueue, record: Record) -> Received:
     """As the class makes it, in a third of the time: a frozen dataclass sets each attribute by a call."""
-    made = Received.__new__(Received)
-    made.__dict__.update(queue=queue, record=record, sent_to=None, retried=0)
-    return made
+    received = Received.__new__(Received)
+    received.__dict__.update(queue=queue, record=record, sent_to=None, retried=0)
+    return received
 
 
 def records_in(body: bytes, address: str) -> Iterator[Record]:

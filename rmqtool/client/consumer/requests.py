@@ -83,7 +83,7 @@ class Requests:
         return _answer(request, body_of(a.ClientOffsets(table)))
 
     def running_info(self, _connection: Connection, request: Command) -> Answer:
-        """Request 307: how this client stands."""
+        """Request 307: the state of this client."""
         return answer_running_info(request, self.group, self._info)
 
     def _info(self) -> a.ConsumerRunningInfo:
@@ -138,15 +138,15 @@ class Requests:
 
     async def _consume(self, request: Command, message: Received) -> Command:
         begin = time.monotonic_ns()
-        said = await self.calls.call([message])
+        answer = await self.calls.call([message])
         return _answer(
             request,
             body_of(
                 a.ConsumedDirectly(
                     order=self.options.orderly,
                     auto_commit=self.options.auto_commit,
-                    consume_result=_result(said),
-                    remark=said.words if isinstance(said, ListenerFailure) else None,
+                    consume_result=_result(answer),
+                    remark=answer.words if isinstance(answer, ListenerFailure) else None,
                     spent_time_mills=(time.monotonic_ns() - begin) // 1_000_000,
                 )
             ),
@@ -154,7 +154,7 @@ class Requests:
 
 
 def client_properties(cluster: Cluster, began: int, kind: str, threads: int) -> dict[str, str]:
-    """What every consumer says of itself (ConsumerRunningInfo)."""
+    """Properties of every consumer (ConsumerRunningInfo)."""
     return {
         "PROP_CONSUMEORDERLY": "false",
         "PROP_CONSUME_TYPE": kind,
@@ -194,8 +194,8 @@ def _queue_state(process: ProcessQueue) -> a.QueueState:
 
 
 def _not_here(request: Command, group: str) -> Command:
-    words = f"The Consumer Group <{group}> not exist in this consumer"
-    return request.response(ResponseCode.SYSTEM_ERROR, words, language=Language.PYTHON)
+    remark = f"The Consumer Group <{group}> not exist in this consumer"
+    return request.response(ResponseCode.SYSTEM_ERROR, remark, language=Language.PYTHON)
 
 
 def _answer(request: Command, body: bytes) -> Command:

@@ -176,7 +176,7 @@ class Subscriptions(Generic[A]):
         return MappingProxyType(self._queues)
 
     def of_topic(self, topic: str) -> list[A]:
-        """The queues of a topic that are this client's."""
+        """This client's queues of a topic."""
         return [assigned for queue, assigned in self._queues.items() if queue.topic == topic]
 
     def holds(self, assigned: Assigned) -> bool:
@@ -208,10 +208,10 @@ class Subscriptions(Generic[A]):
         Queues come and go meanwhile: of one that is another member's by then nothing may be written.
         """
         if isinstance(self.store, LocalOffsets):
-            known = {one.queue: one.consumed for one in some or self._queues.values() if one.consumed is not None}
+            known = {held.queue: held.consumed for held in some or self._queues.values() if held.consumed is not None}
             if known:
                 await self.store.write(known)
             return
-        for one in some or list(self._queues.values()):
-            if one.consumed is not None and (some or self.holds(one)):
-                await self.store.write({one.queue: one.consumed})
+        for held in some or list(self._queues.values()):
+            if held.consumed is not None and (some or self.holds(held)):
+                await self.store.write({held.queue: held.consumed})

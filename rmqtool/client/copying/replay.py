@@ -181,11 +181,11 @@ class Replay:
         return await self._finish(begun, steps, queues, sent)
 
     async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
-        found = {origin: await self._find_target(origin) for origin in dict.fromkeys(step.origin for step in steps)}
-        new = {origin: queue for origin, queue in found.items() if origin not in self._journal.targets}
+        targets = {origin: await self._find_target(origin) for origin in dict.fromkeys(step.origin for step in steps)}
+        new = {origin: queue for origin, queue in targets.items() if origin not in self._journal.targets}
         if new:
             self._journal.aim(new)
-        return found
+        return targets
 
     async def _find_target(self, origin: Origin) -> MessageQueue:
         with _no_way_on():
@@ -199,8 +199,8 @@ class Replay:
 
     async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
         """The message before an offset of each queue; none where there is none, or it has expired."""
-        found = {queue: await last_at(self._puller, queue, floor - 1) for queue, floor in floors.items() if floor > 0}
-        return {queue: last for queue, last in found.items() if last is not None}
+        before = {queue: await last_at(self._puller, queue, floor - 1) for queue, floor in floors.items() if floor > 0}
+        return {queue: last for queue, last in before.items() if last is not None}
 
     async def _prove(self, before: Mapping[MessageQueue, Last]) -> None:
         """That queues are those that were sent to.
@@ -319,7 +319,7 @@ class Replay:
         for queue in sorted(sent.uncertain):
             try:
                 await self._prove({queue: begun.before[queue]} if queue in begun.before else {})
-                found = await self._marks(queue, begun.floors[queue], prefix)
+                marks = await self._marks(queue, begun.floors[queue], prefix)
             except MadeAgain as err:
                 raise Lost(str(err)) from err
             except NoRoute as err:  # which says nothing of what its broker has
@@ -330,7 +330,7 @@ class Replay:
                     raise
                 sent.error = err
                 return
-            sent.arrived.update((place, queue) for place in found if place in places)
+            sent.arrived.update((place, queue) for place in marks if place in places)
             sent.uncertain.discard(queue)
 
     async def _marks(self, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
@@ -352,7 +352,7 @@ class Replay:
                 f"{queue}: begins at offset {low} by now, and messages that may have been stored from {offset} on "
                 "are gone"
             )
-        found = []
+        marks = []
         while offset < high:
             pulled = await self._puller.pull(queue, offset)
             at = offset
@@ -361,12 +361,12 @@ class Replay:
                     break
                 mark = message.properties.get(REPLAY, "")
                 if mark.startswith(prefix) and (place := Place.of(mark.removeprefix(prefix))) is not None:
-                    found.append(place)
+                    marks.append(place)
                 at += 1
             if at == offset:
                 raise BadAnswer(f"{queue}: its broker gives no message at offset {offset}, and {high} is its end")
             offset = at
-        return found
+        return marks
 
     async def _offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue and its end, as its master says; zeros where that does not know the topic.

@@ -32,8 +32,8 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Place | None":
         """The place of a text as :meth:`__str__` writes it; None where it is none."""
-        found = re.fullmatch(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?", text, re.ASCII)
-        return None if found is None else cls(int(found[1]), int(found[2] or 0))
+        match = re.fullmatch(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?", text, re.ASCII)
+        return None if match is None else cls(int(match[1]), int(match[2] or 0))
 
 
 class Origin(NamedTuple):

@@ -80,11 +80,11 @@ def batches(
 
 def _say_the_same(messages: Sequence[Message]) -> bool:
     """Whether nothing but flag, body and unique id tells them apart."""
-    said = {
+    settings = {
         (message.topic, message.tags, message.wait_store_ok, message.delay_level, message.deliver_at)
         for message in messages
     }
-    return len(said) == 1 and not any(message.properties or message.keys for message in messages)
+    return len(settings) == 1 and not any(message.properties or message.keys for message in messages)
 
 
 def _number(

@@ -114,8 +114,8 @@ class QueueChoice:
                     yield queue
 
         for allowed in (faults.available, lambda name: name not in self._unreachable):
-            if (found := next(others(allowed), None)) is not None:
-                return found
+            if (other := next(others(allowed), None)) is not None:
+                return other
         return selector.queues[selector.index.next() % len(selector.queues)]
 
 

@@ -66,7 +66,7 @@ class Producer(Member):
     """Sends messages. Use as an asynchronous context manager; several sends may be under way at a time.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster that is shared with others.
+        client: addresses of name servers, options of a client, or a shared cluster.
         group: of producers that do the same.
 
     Raises:
@@ -210,12 +210,12 @@ class Producer(Member):
             NotSent: one was not acknowledged; its ``sent`` tells of those before it that were.
             ValueError: messages that cannot go together, or one that a broker would not take.
         """
-        made = batches(
+        packed = batches(
             messages, self.cluster.unique_id.take(len(messages)), self._instance,
             separated=self._packer.separated, max_message_size=self.options.max_message_size, limit=limit,
         )  # fmt: skip
         sent: list[SendResult] = []
-        for together in made:
+        for together in packed:
             first, named = together.messages[0]
             unique_id = self.cluster.unique_id() if self.options.batch_unique_id else None
             outgoing = Outgoing(
@@ -343,15 +343,15 @@ class Producer(Member):
                 self._choice.note_failure(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
                 self._choice.note_answer(last, _millis(begin, clock()))
-                maybe_in += [one.queue for one in stored[:1]]
+                maybe_in += [result.queue for result in stored[:1]]
                 stored = results
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:
                     break
         if stored:
-            return [one._replace(maybe_in=tuple(maybe_in)) for one in stored] if maybe_in else stored
+            return [result._replace(maybe_in=tuple(maybe_in)) for result in stored] if maybe_in else stored
         code = error.code if isinstance(error, BrokerError) else None
-        words = f"{topic}: not sent: {error or 'there was no time for an attempt'}"
-        raise NotSent(words, code=code, maybe_in=maybe_in) from error
+        text = f"{topic}: not sent: {error or 'there was no time for an attempt'}"
+        raise NotSent(text, code=code, maybe_in=maybe_in) from error
 
     async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, left: float) -> list[SendResult]:
         address = self.cluster.address(queue.broker_name)

@@ -31,7 +31,7 @@ class Packing:
     Attributes:
         compress_from: bytes from which on a body is compressed.
         compression: ``zlib``, ``lz4`` or ``zstd``.
-        template: the topic whose brokers make new topics.
+        template: the topic whose brokers create new topics.
         queue_nums: queues that a new topic is to have on each broker.
         unit_mode: the client is one of a unit, as it says with each message.
     """

@@ -112,8 +112,8 @@ class TransactionProducer(Producer):
         try:
             offset = parse_offset_id(sent.offset_message_id).physical_offset
         except FormatError as err:
-            words = f"{message.topic}: the broker does not say where it is: {err}"
-            raise NotSent(words, maybe_in=(*sent.maybe_in, sent.queue)) from err
+            text = f"{message.topic}: the broker does not say where it is: {err}"
+            raise NotSent(text, maybe_in=(*sent.maybe_in, sent.queue)) from err
         state = State.ROLLBACK  # what is not as safe as it should be is not begun
         try:
             if sent.status == "SEND_OK":

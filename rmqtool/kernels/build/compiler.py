@@ -81,7 +81,7 @@ def build(folder: Path, extra: list[str] | None = None, command: list[str] | Non
         raise NotCompiled(f"no compiled code for {sys.platform} on {machine}")
     command = compiler().command if command is None else command
     sources = sorted(str(path) for path in Path(SOURCES).glob("*.c"))
-    made = []
+    libraries = []
     for variant in VARIANTS[machine]:
         path = folder / library_name(variant, sys.platform)
         # not in place: a process may have the old one mapped
@@ -98,5 +98,5 @@ def build(folder: Path, extra: list[str] | None = None, command: list[str] | Non
             raise NotCompiled(f"{shlex.join(command)} failed:\n{done.stderr}{done.stdout}")
         sys.stderr.write(done.stderr)
         new.replace(path)
-        made.append(path)
-    return made
+        libraries.append(path)
+    return libraries

@@ -29,14 +29,14 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc,type-arg,unused-igno
                 compiler.build(sources)
                 return
             self._folder = tempfile.TemporaryDirectory()
-            made = compiler.build(Path(self._folder.name))
+            libraries = compiler.build(Path(self._folder.name))
             build_data["tag"] = f"py3-none-{compiler.compiler().platform_tag}"
         except compiler.NotCompiled as err:
             self.app.display_warning(f"the kernels are not compiled, rmqtool will work in plain Python: {err}")
             sys.stderr.write(f"warning: the kernels are not compiled: {err}\n")
             return
         build_data["pure_python"] = False
-        for path in made:
+        for path in libraries:
             build_data["force_include"][str(path)] = f"rmqtool/kernels/c/{path.name}"
 
     def _compiler(self) -> Any:

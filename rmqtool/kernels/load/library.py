@@ -47,9 +47,9 @@ class Function:
     def __call__(self, *arguments: object) -> int:
         """Call it; 0 where it returns nothing."""
         if self._found is None:
-            found = getattr(library(), self._name)
-            found.restype, found.argtypes = self._result, self._arguments
-            self._found = found
+            function = getattr(library(), self._name)
+            function.restype, function.argtypes = self._result, self._arguments
+            self._found = function
         return self._found(*arguments) or 0
 
 
@@ -88,28 +88,28 @@ def load(folder: str = SOURCES) -> ctypes.CDLL:
     first, *better = VARIANTS[machine]
     try:
         expected = stamp(folder)
-        found = _open(folder, first, expected)
+        loaded = _open(folder, first, expected)
         for number, variant in enumerate(better, 1):
-            if found.rmq_level() >= number:
-                found = _open(folder, variant, expected)
+            if loaded.rmq_level() >= number:
+                loaded = _open(folder, variant, expected)
     except OSError as err:
         raise NotLoadable(f"the compiled code cannot be loaded: {err}") from err
-    return found
+    return loaded
 
 
 def _open(folder: str, variant: str, expected: int) -> ctypes.CDLL:
     path = os.path.join(folder, library_name(variant, sys.platform))
     if not os.path.exists(path):
         raise NotLoadable(f"there is no compiled code: {path} is missing")
-    found = ctypes.CDLL(path)
+    opened = ctypes.CDLL(path)
     try:
-        found.rmq_stamp.restype = ctypes.c_uint32
-        actual = found.rmq_stamp()
+        opened.rmq_stamp.restype = ctypes.c_uint32
+        actual = opened.rmq_stamp()
     except AttributeError:
         actual = -1
     if actual != expected:
         raise NotLoadable(f"the compiled code does not match its sources: {path}")
-    return found
+    return opened
 
 
 _PLAIN = "RMQTOOL_KERNELS"  # environment variable that says "plain": compiled code is not to be used

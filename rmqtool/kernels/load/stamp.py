@@ -12,12 +12,12 @@ def stamp(folder: str = SOURCES) -> int:
     Raises:
         OSError: they cannot be read.
     """
-    found = 0
+    checksum = 0
     for name in sorted(os.listdir(folder)):
         if name.endswith((".c", ".h")):
             with open(os.path.join(folder, name), "rb") as file:
-                found = zlib.crc32(file.read(), zlib.crc32(name.encode(), found))
-    return found
+                checksum = zlib.crc32(file.read(), zlib.crc32(name.encode(), checksum))
+    return checksum
 
 
 def library_name(variant: str, platform: str) -> str:

@@ -41,21 +41,21 @@ def parse(texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, n
     """As :meth:`rmqtool.kernels.arrow.Arrow.parse`."""
     for row in range(first, len(texts.address)):
         address, begin = int(texts.address[row]), int(bounds[row])
-        found = _items(string_at(address, int(texts.length[row])), sure=bool(sure[row]))
-        if found is None:
+        parsed = _items(string_at(address, int(texts.length[row])), sure=bool(sure[row]))
+        if parsed is None:
             return row
         which = {b"": -1}
-        for item, (at, name, value) in enumerate(found, begin):
+        for item, (at, name, value) in enumerate(parsed, begin):
             items[:, item] = address + at, len(name), address + at + len(name) + 1, len(value)
             which[name] = item
         named[:, row] = [which.get(name, -1) for name in (_TAGS, _KEYS, _UNIQ_KEY)]
-        bounds[row + 1] = begin + len(found)
+        bounds[row + 1] = begin + len(parsed)
     return len(texts.address)
 
 
 def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
     """(position, name, value) of each item; None where it takes more than that to tell them."""
-    found, names, at = [], set[bytes](), 0
+    items, names, at = [], set[bytes](), 0
     if not sure:
         try:
             data.decode()
@@ -67,9 +67,9 @@ def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
             if not sure and (name in names or len(names) >= MOST_NAMES):
                 return None
             names.add(name)
-            found.append((at, name, value))
+            items.append((at, name, value))
         at += len(item) + 1
-    return found
+    return items
 
 
 def split(texts: Texts, parts: Texts, bounds: Column) -> int:

@@ -120,7 +120,7 @@ def group(
     order = np.lexsort((ids, topics))
     rows[:total] = queued[order]
     stops = np.append(np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1, total)
-    found, start = len(stops), 0
+    count, start = len(stops), 0
     for name in ("physical_offset", "size", "tags_code"):
         entries[name][:total] = columns[name][rows[:total]]
     for number, stop in enumerate(stops.tolist()):
@@ -129,4 +129,4 @@ def group(
         grow = bool((physical[1:] > physical[:-1]).all())
         groups[number] = stop, grow and bool((queue_offset[1:] - queue_offset[:-1] == 1).all())
         start = stop
-    return found, total
+    return count, total

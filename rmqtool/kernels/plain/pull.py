@@ -20,11 +20,11 @@ def pull(
     room: int,
 ) -> tuple[int, bytes] | None:
     """As :meth:`rmqtool.kernels.pull.Puller.pull`, for answers of so many bytes at most."""
-    found: list[memoryview] = []
+    views: list[memoryview] = []
     total = 0
     for physical_offset, size, _tags_code in CQ_ENTRY.iter_unpack(entries):
         most_bytes, most_messages = near if physical_offset >= in_memory_from else far
-        if found and (len(found) >= most_messages or total + size > most_bytes):
+        if views and (len(views) >= most_messages or total + size > most_bytes):
             break
         at = physical_offset - base
         if not (at >= 0 and MIN_SIZE <= size <= min(log.length - at, room - total)):
@@ -32,6 +32,6 @@ def pull(
         says, magic, own_offset = _HEAD.unpack_from(log.view, at)
         if says != size or own_offset != physical_offset or magic not in _MAGICS:
             return None
-        found.append(log.view[at : at + size])
+        views.append(log.view[at : at + size])
         total += size
-    return len(found), b"".join(found)
+    return len(views), b"".join(views)

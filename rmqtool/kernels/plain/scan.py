@@ -85,10 +85,10 @@ def seek(memory: Memory, at: int, stop: int, physical_offset: int) -> int:
     zeros = data.find(_UNWRITTEN)
     hit = data.find(_MAGIC_PREFIX)
     while 0 <= hit < stop - at and not 0 <= zeros < hit:
-        found = at + hit
-        start = found + _AT_PHYSICAL_OFFSET
+        position = at + hit
+        start = position + _AT_PHYSICAL_OFFSET
         claim = int.from_bytes(memory.view[start : start + 8], "big")
-        if data[hit : hit + 4] in _MAGICS and claim == (physical_offset + found) % _LONG:
-            return found
+        if data[hit : hit + 4] in _MAGICS and claim == (physical_offset + position) % _LONG:
+            return position
         hit = data.find(_MAGIC_PREFIX, hit + 1)
     return stop

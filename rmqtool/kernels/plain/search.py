@@ -10,9 +10,9 @@ def find(data: Memory, start: int, stop: int, text: bytes) -> int:
     """As :meth:`rmqtool.kernels.search.Search.find`."""
     for at in range(start, stop, _STEP):
         end = min(at + _STEP, stop)
-        found = bytes(data.view[at : end + len(text) - 1]).find(text)
-        if found >= 0:
-            return at + found
+        position = bytes(data.view[at : end + len(text) - 1]).find(text)
+        if position >= 0:
+            return at + position
     return -1
 
 

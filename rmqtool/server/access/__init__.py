@@ -1,1 +1,1 @@
-"""Who may do what: access control as brokers of 4.9 have it (ACL 1.0), by plain_acl.yml."""
+"""Access control as in brokers of 4.9 (ACL 1.0), by plain_acl.yml."""

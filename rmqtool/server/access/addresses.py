@@ -18,23 +18,23 @@ _GROUPS = 8  # of an IPv6 address
 
 
 def address_of(peer: str) -> Address | None:
-    """The address of a peer "HOST:PORT"; None where it has none. IPv4 within IPv6 is IPv4."""
+    """The address of a peer "HOST:PORT", or None. IPv4 mapped into IPv6 becomes IPv4."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def pattern(text: str | None) -> Matches:
-    """What matches the addresses that a pattern stands for; nothing where it is blank.
+    """A matcher for the addresses of a pattern; a blank pattern matches nothing.
 
     Patterns are an address, a list with commas between, a list of last parts in braces, a range with ``-`` or ``*``
     in one of the parts, or ``*``.
 
     Raises:
-        BadValue: it is none.
+        BadValue: it is not a pattern.
     """
     text = (text or "").strip()
     if not text:
@@ -66,31 +66,31 @@ def _one_of(texts: Sequence[str], whole: str) -> Matches:
 
 
 def _range(text: str) -> Matches:
-    """Of parts before the first range all are given, what comes after it is not looked at."""
+    """A range in one part: the parts before it must be equal, those after it are ignored."""
     wide = ":" in text
     parts = _expand(text) if wide else text.split(".")
     base, most = (16, 0xFFFF) if wide else (10, 255)
     if len(parts) != (_GROUPS if wide else 4):
         raise _bad(text)
-    found = [_limits(part, base, most, text) for part in parts]
-    at = next((number for number, (low, high) in enumerate(found) if low != high), None)
-    if not at:  # the first part must be given
+    limits = [_limits(part, base, most, text) for part in parts]
+    at = next((number for number, (low, high) in enumerate(limits) if low != high), None)
+    if not at:  # the first part must not be a range
         raise _bad(text)
-    head, (low, high) = [each[0] for each in found[:at]], found[at]
+    head, (low, high) = [each[0] for each in limits[:at]], limits[at]
 
     def matches(address: Address) -> bool:
         if (address.version == 6) != wide:
             return False
         width = 2 if wide else 1
         packed = address.packed
-        given = [int.from_bytes(packed[n : n + width]) for n in range(0, len(packed), width)]
-        return given[:at] == head and low <= given[at] <= high
+        numbers = [int.from_bytes(packed[n : n + width]) for n in range(0, len(packed), width)]
+        return numbers[:at] == head and low <= numbers[at] <= high
 
     return matches
 
 
 def _expand(text: str) -> list[str]:
-    """The groups of an IPv6 pattern, those too that ``::`` stands for."""
+    """The groups of an IPv6 pattern, with ``::`` expanded."""
     head, double, tail = text.partition("::")
     if not double:
         return text.split(":")

@@ -1,4 +1,4 @@
-"""Access control of a broker: each request is checked by the accounts of plain_acl.yml, which may change meanwhile.
+"""Checks each request of a broker against the accounts in plain_acl.yml, which may change at any time.
 
 Source: acl.plain.PlainPermissionManager, srvutil.AclFileWatchService (4.9.8).
 """
@@ -26,7 +26,7 @@ from rmqtool.store.disk.durable import replace_file
 
 log = logging.getLogger(__name__)
 
-LOOK = 1.0  # s between two looks whether a file has changed
+LOOK = 1.0  # s between checks whether a file has changed
 
 FindNeeds: TypeAlias = Callable[[], Mapping[str, Perm] | None]
 """What a request needs, by topic or group's retry topic; None where only an administrator may ask."""
@@ -34,7 +34,7 @@ FindNeeds: TypeAlias = Callable[[], Mapping[str, Perm] | None]
 
 @dataclass
 class _Known:
-    """What all files say."""
+    """The contents of all files."""
 
     files: list[AccessFile] = field(default_factory=list)
     whites: list[Matches] = field(default_factory=list)
@@ -43,21 +43,21 @@ class _Known:
 
 
 class AccessControl:
-    """Who may do what at one broker.
+    """The access control of one broker.
 
     Args:
         path: the default file, plain_acl.yml; files below ``acl`` beside it count too.
         clock: ms since the epoch.
 
     Raises:
-        CorruptFile: a file is not what a broker takes.
-        UnreadableStore: one cannot be read.
+        CorruptFile: a file is not valid for a broker.
+        UnreadableStore: a file cannot be read.
     """
 
     def __init__(self, path: str, clock: Callable[[], int]) -> None:
         self.path = os.path.abspath(path)
         self._clock = clock
-        self._wrong = ""  # why the files could not be read last, until they can
+        self._wrong = ""  # why the files cannot be read now
         self._seen = self._look()
         self._known = self._load()
         self._writing = asyncio.Lock()
@@ -67,17 +67,17 @@ class AccessControl:
     # -- checking -----------------------------------------------------------------------------------------------------
 
     def check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
-        """Let a request of a peer HOST:PORT pass.
+        """Check a request of a peer HOST:PORT.
 
         Args:
-            find_needs: asked of who has signed the request.
+            find_needs: gives the rights that the request needs; only called for signed requests.
 
         Raises:
-            Failed: it may not be carried out.
+            Failed: it is not permitted.
         """
         try:
             self._check(peer, request, find_needs)
-        except (FormatError, BadValue) as err:  # not even the needed right is known
+        except (FormatError, BadValue) as err:  # the right that it needs is unknown
             raise _refusal(str(err)) from None
 
     def _check(self, peer: str, request: Command, find_needs: FindNeeds) -> None:
@@ -97,8 +97,8 @@ class AccessControl:
         needed = find_needs()
         if needed is None:
             if not owner.account.admin:
-                words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
-                raise _refusal(words)
+                remark = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
+                raise _refusal(remark)
             return
         if needed == {TRACE: Perm.PUB} or (owner.perms is None and owner.account.admin):
             return
@@ -109,7 +109,7 @@ class AccessControl:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Read the files again whenever they change; what cannot be read is logged, and what was known stays."""
+        """Read the files again whenever they change; if that fails, log it and keep the accounts."""
         while True:
             await asyncio.sleep(LOOK)
             async with self._writing:
@@ -131,24 +131,24 @@ class AccessControl:
             log.info("%s: %d accounts are known", self.path, len(self._known.owners))
 
     def _look(self) -> tuple[Any, ...]:
-        found = []
+        states = []
         for path in files.paths_of(self.path):
             status = os.stat(path)
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-        return tuple(found)
+            states.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return tuple(states)
 
     def _load(self) -> _Known:
         known = _Known()
-        for found in files.read_all(self.path):
-            known.files.append(found)
-            known.whites += map(pattern, found.whites)
-            for account in found.accounts:
+        for file in files.read_all(self.path):
+            known.files.append(file)
+            known.whites += map(pattern, file.whites)
+            for account in file.accounts:
                 key = account.access_key
                 if key in known.owners:
-                    log.warning("%s: accessKey %s is there already; the first one counts", found.path, key)
+                    log.warning("%s: accessKey %s is there already; the first one counts", file.path, key)
                     continue
                 known.owners[key] = files.owner_of(account)
-                known.places[key] = found.path
+                known.places[key] = file.path
         return known
 
     @property
@@ -163,16 +163,16 @@ class AccessControl:
 
     @property
     def versions(self) -> dict[str, DataVersion]:
-        """When each file was last changed by a tool."""
+        """The data version of each file."""
         return {file.path: file.version for file in self._known.files if file.content}
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
     async def update(self, account: Account) -> None:
-        """Make an account, or change what is given of one.
+        """Create an account, or change the given fields of one.
 
         Raises:
-            BadValue: a broker would not take it.
+            BadValue: a broker would refuse it.
         """
         files.owner_of(account)
         files.check_perms(account.topic_perms)
@@ -182,7 +182,7 @@ class AccessControl:
             await asyncio.to_thread(self._change, path, lambda content: _put_account(content, account))
 
     async def delete(self, access_key: str) -> bool:
-        """Forget an account; whether there was one."""
+        """Delete an account; returns whether it existed."""
         async with self._writing:
             path = self._known.places.get(access_key)
             if path is None:
@@ -191,10 +191,10 @@ class AccessControl:
         return True
 
     async def set_whites(self, patterns: Sequence[str], path: str | None) -> bool:
-        """Set the addresses of a file that need no account; whether that is one of the files.
+        """Set a file's addresses that need no account; returns whether it is one of the files.
 
         Raises:
-            BadValue: one is no pattern.
+            BadValue: one is not a pattern.
         """
         for each in patterns:
             pattern(each)
@@ -210,7 +210,7 @@ class AccessControl:
         return True
 
     def _change(self, path: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a file as it is now, and read all again."""
+        """Change the current content of a file, and read all files again."""
         content = files.read(path).content if os.path.lexists(path) else {}
         change(content)
         version = _dicts(content, "dataVersion")
@@ -231,15 +231,15 @@ def _name_of(resource: str) -> str:
 
 
 def _dicts(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = content.get(name)
-    return found if isinstance(found, list) else []
+    rows = content.get(name)
+    return rows if isinstance(rows, list) else []
 
 
 def _put_account(content: dict[str, Any], account: Account) -> None:
     rows = _dicts(content, "accounts")
     known = next((row for row in rows if str(row.get("accessKey")) == account.access_key), None)
     row: dict[str, Any] = {} if known is None else known
-    given = {
+    changes = {
         "accessKey": account.access_key,
         "secretKey": account.secret_key,
         "whiteRemoteAddress": account.white_remote_address,
@@ -249,7 +249,7 @@ def _put_account(content: dict[str, Any], account: Account) -> None:
         "topicPerms": None if account.topic_perms is None else list(account.topic_perms),
         "groupPerms": None if account.group_perms is None else list(account.group_perms),
     }
-    row.update({name: value for name, value in given.items() if value is not None})
+    row.update({name: value for name, value in changes.items() if value is not None})
     content["accounts"] = [*(each for each in rows if each is not known), row]
 
 

@@ -1,4 +1,4 @@
-"""The files that say who may do what: conf/plain_acl.yml, and those below conf/acl.
+"""The files with accounts: conf/plain_acl.yml, and those below conf/acl.
 
 Source: acl.plain.PlainPermissionManager, acl.common.Permission, common.PlainAccessConfig (4.9.8).
 """
@@ -18,9 +18,9 @@ from rmqtool.server.access.rights import GROUP_PREFIX, Perm
 from rmqtool.store.disk.segments import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
-_QUOTED = re.compile(r"'(?!<)[^']*'|\"[^\"]*\"")  # <scalar> and the like are YAML's own words
+_QUOTED = re.compile(r"'(?!<)[^']*'|\"[^\"]*\"")  # PyYAML's names for tokens
 _MOST_FILES = 1000
-_DEEPEST = 10  # folders in one another
+_DEEPEST = 10  # depth of folders
 _SHORTEST = 7  # characters of a key
 _WORDS = re.compile(r"[^=]+")
 
@@ -43,10 +43,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Owner:
-    """An account, ready to be asked.
+    """An account, parsed for checks.
 
     Attributes:
-        perms: by resource: a topic, or a group's retry topic; None where the account lists none.
+        perms: by resource, a topic or a group's retry topic; None if the account lists none.
     """
 
     account: Account
@@ -56,7 +56,7 @@ class Owner:
     perms: dict[str, Perm] | None
 
     def allows(self, resource: str, needed: Perm) -> bool:
-        """Whether one of the ``needed`` rights is there."""
+        """Whether the account has one of the ``needed`` rights."""
         default = self.group_perm if resource.startswith(GROUP_PREFIX) else self.topic_perm
         owned = default if self.perms is None else self.perms.get(resource, default)
         return not owned & Perm.DENY and bool(owned & needed)
@@ -68,7 +68,7 @@ class AccessFile:
 
     Attributes:
         whites: patterns of addresses that need no account.
-        content: all that it holds, to be written again.
+        content: the whole content, for writing.
     """
 
     path: str
@@ -79,19 +79,19 @@ class AccessFile:
 
 
 def perm_of(text: str | None) -> Perm:
-    """A right by its name; every other name denies."""
+    """A right by its name; an unknown name denies."""
     return _PERMS.get((text or "").strip(), Perm.DENY)
 
 
 def owner_of(account: Account) -> Owner:
-    """An account, ready to be asked.
+    """An account, parsed for checks.
 
     Raises:
-        BadValue: a broker would not take it.
+        BadValue: a broker would refuse it.
     """
     if min(len(account.access_key), len(account.secret_key)) < _SHORTEST:
-        words = f"The accessKey={account.access_key} and secretKey=******"
-        raise BadValue(f"{words} cannot be null and length should longer than 6")
+        remark = f"The accessKey={account.access_key} and secretKey=******"
+        raise BadValue(f"{remark} cannot be null and length should longer than 6")
     perms: dict[str, Perm] = {}
     for what, prefix, rows in (("group", GROUP_PREFIX, account.group_perms), ("topic", "", account.topic_perms)):
         for row in rows or ():
@@ -109,26 +109,26 @@ def owner_of(account: Account) -> Owner:
 
 
 def check_perms(rows: Sequence[str] | None) -> None:
-    """Look whether a broker would take these rights from a tool, which is stricter than reading them from a file.
+    """Check rights set by a tool, as strictly as a broker does; a file is read more leniently.
 
     Raises:
-        BadValue: it would not.
+        BadValue: a broker would refuse them.
     """
     for row in rows or ():
         items = _WORDS.findall(row)
         if len(items) != 2:
-            words = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
-            raise BadValue(f"Parse Resource format error for {row}.\n{words}")
+            remark = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
+            raise BadValue(f"Parse Resource format error for {row}.\n{remark}")
         if items[1].strip() != "DENY" and perm_of(items[1]) == Perm.DENY:
-            words = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
-            raise BadValue(f"Parse resource permission error for {row}.\n{words}")
+            remark = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+            raise BadValue(f"Parse resource permission error for {row}.\n{remark}")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without what lets a small file stand for a large one."""
+    """YAML without aliases, with which a small file could expand to a large one."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
@@ -136,17 +136,17 @@ class _Loader(yaml.SafeLoader):
 
 
 def paths_of(default: str) -> list[str]:
-    """The files of a broker whose default file that is: all below ``acl`` beside it, and itself.
+    """The files of a broker with this default file: those below ``acl`` beside it, and itself.
 
     Raises:
         UnreadableStore: a folder cannot be read, or holds far too many files.
     """
-    found = []
+    paths = []
     for path in _below(os.path.join(os.path.dirname(default), "acl")):
-        found.append(path)
-        if len(found) > _MOST_FILES:
+        paths.append(path)
+        if len(paths) > _MOST_FILES:
             raise UnreadableStore(f"{os.path.dirname(path)}: more than {_MOST_FILES} files of accounts")
-    return found if default in found or not os.path.exists(default) else [*found, default]
+    return paths if default in paths or not os.path.exists(default) else [*paths, default]
 
 
 def _below(folder: str, depth: int = 0) -> Iterator[str]:
@@ -158,28 +158,28 @@ def _below(folder: str, depth: int = 0) -> Iterator[str]:
 
 
 def read_all(default: str) -> list[AccessFile]:
-    """All files of a broker whose default file that is.
+    """Read all files of a broker with this default file.
 
     Raises:
-        UnreadableStore: one cannot be read.
-        CorruptFile: one is not what a broker takes.
+        UnreadableStore: a file cannot be read.
+        CorruptFile: a file is not valid for a broker.
     """
     return [read(path) for path in paths_of(default)]
 
 
 def _without_content(problem: str | None) -> str:
-    """What is wrong with a file, without the words of it: a key that begins with ``*`` or ``!`` is an alias or a tag to
-    YAML, and would be shown.
+    """The error of a file, without quoting it: YAML takes a key beginning with ``*`` or ``!`` for an alias or a tag,
+    and would show it.
     """
     return _QUOTED.sub("'******'", problem or "no YAML")
 
 
 def read(path: str) -> AccessFile:
-    """One file; an empty one has no accounts.
+    """Read a file; an empty one has no accounts.
 
     Raises:
-        UnreadableStore: it cannot be read, or is larger than any such file.
-        CorruptFile: it is not what a broker takes.
+        UnreadableStore: it cannot be read, or is too large.
+        CorruptFile: it is not valid for a broker.
     """
     data = read_small(path, _LARGEST)
     if data is None:
@@ -189,7 +189,7 @@ def read(path: str) -> AccessFile:
     except yaml.MarkedYAMLError as err:
         line = err.problem_mark.line + 1 if err.problem_mark else "?"
         raise CorruptFile(path, None, f"line {line}: {_without_content(err.problem)}") from None
-    except (yaml.YAMLError, ValueError) as err:  # of a date that no calendar has, too
+    except (yaml.YAMLError, ValueError) as err:  # also for an invalid date
         raise CorruptFile(path, None, _without_content(" ".join(str(err).split()))) from None
     except RecursionError:
         raise CorruptFile(path, None, "nested too deeply") from None
@@ -233,21 +233,21 @@ def _version(content: dict[Any, Any]) -> DataVersion:
 
 
 def _rows(content: dict[Any, Any], name: str) -> list[dict[Any, Any]]:
-    found = content.get(name)
-    if found is None:
+    rows = content.get(name)
+    if rows is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadValue(f"{name} is no list of settings")
-    return found
+    return rows
 
 
 def _texts(row: dict[Any, Any], name: str) -> list[str] | None:
-    found = row.get(name)
-    if found is None:
+    texts = row.get(name)
+    if texts is None:
         return None
-    if not isinstance(found, list):
+    if not isinstance(texts, list):
         raise BadValue(f"{name} is no list")
-    return [_plain(each, name) or "" for each in found]
+    return [_plain(each, name) or "" for each in texts]
 
 
 def _text(row: dict[Any, Any], name: str) -> str | None:
@@ -255,7 +255,7 @@ def _text(row: dict[Any, Any], name: str) -> str | None:
 
 
 def _plain(value: Any, name: str) -> str | None:
-    """A text; numbers and truth values as Java turns them into one."""
+    """A text; numbers and booleans are converted as in Java."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -266,16 +266,16 @@ def _plain(value: Any, name: str) -> str | None:
 
 
 def _number(row: dict[Any, Any], name: str) -> int:
-    found = row.get(name, 0)
-    if isinstance(found, bool) or not isinstance(found, int):
+    number = row.get(name, 0)
+    if isinstance(number, bool) or not isinstance(number, int):
         raise BadValue(f"{name} of dataVersion is no number")
-    return found
+    return number
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def to_yaml(content: dict[str, Any]) -> bytes:
-    """The text of a file, as a broker writes it: without comments, and in block style."""
+    """The text of a file as a broker writes it: no comments, block style."""
     text = yaml.safe_dump(content, default_flow_style=False, allow_unicode=True, sort_keys=False)
     return str(text).encode("utf-8")

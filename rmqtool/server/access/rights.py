@@ -1,8 +1,7 @@
-"""What a request needs: which rights on which topics and groups; each function is the right of some requests.
+"""Which rights on which topics and groups a request needs. Each function is used by some requests.
 
-Brokers of 4.9 look at nine kinds of request and let everybody who signs do the rest. What these nine need is the same
-here; of the others, those that read, write or tell something of a topic or a group need a right on that, and all that
-is left is for administrators.
+Brokers of 4.9 check nine kinds of request and permit the rest to every signed client. Here those nine need the same;
+other requests about a topic or a group need a right on it, and all others need an administrator.
 
 Source: acl.plain.PlainAccessValidator, acl.common.Permission (4.9.8).
 """
@@ -21,7 +20,7 @@ from formats.topics import REPLY_SUFFIX, RETRY_PREFIX
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, Right
 
-GROUP_PREFIX = RETRY_PREFIX  # a group is known by its retry topic
+GROUP_PREFIX = RETRY_PREFIX  # a group is represented by its retry topic
 
 
 class Perm(IntFlag):
@@ -37,11 +36,11 @@ Need: TypeAlias = tuple[str, Perm]
 
 
 def needs_of(right: Right, context: BrokerContext, call: Call[Any, Any]) -> dict[str, Perm]:
-    """What a call needs, by topic or group's retry topic."""
+    """The rights that a call needs, by topic or group's retry topic."""
     needs: dict[str, Perm] = {}
     for resource, wanted in right(context, call):
         perm = Perm(wanted)
-        if needs.get(resource, perm) != perm:  # as much as one of several asks for
+        if needs.get(resource, perm) != perm:  # the union, if several parts of a request concern it
             perm = min(perm, needs[resource], key=lambda each: each.bit_count())
         needs[resource] = perm
     return needs
@@ -80,16 +79,16 @@ def read_message(context: BrokerContext, call: Call[h.Offset, None]) -> list[Nee
 
 
 def send(_context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
-    """To send; a consumer puts there what it could not consume.
+    """To send; consumers send failed messages back this way.
 
-    Brokers of 4.9 look at a group that the consumer may choose.
+    Brokers of 4.9 check a group that the consumer may choose.
     """
     topic = call.header.topic
     return [(topic, Perm.SUB if topic.startswith(GROUP_PREFIX) else Perm.PUB)]
 
 
 def send_reply(context: BrokerContext, call: Call[h.Send, bytes]) -> list[Need]:
-    """To send a reply; everybody may to the topic that is for replies."""
+    """To send a reply; every client may write to the reply topic."""
     topic = call.header.topic
     return [] if topic == f"{context.settings.cluster}{REPLY_SUFFIX}" else [(topic, Perm.PUB)]
 
@@ -108,7 +107,7 @@ def nothing(_context: BrokerContext, _call: Call[Any, Any]) -> list[Need]:
 
 
 def consume(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
-    """To read as the group of the header, and from its topic where it names one."""
+    """To read as the group of the header, and from its topic if it names one."""
     header = call.header
     group = getattr(header, "consumer_group", None) or getattr(header, "group", None)
     topic = getattr(header, "topic", None)
@@ -145,7 +144,7 @@ def consume_directly(context: BrokerContext, call: Call[a.ConsumeDirectly, None]
 
 
 def acknowledge(_context: BrokerContext, call: Call[Any, Any]) -> list[Need]:
-    """To read as a group, and from the topic; that of messages that the group pops once more is its own."""
+    """To read as a group and from the topic; the group's retry topic is its own."""
     topic, group = call.header.topic, call.header.consumer_group
     own = GROUP_PREFIX + group
     return ([] if topic.startswith((own + "_", own + "+")) else [(topic, Perm.SUB)]) + _group(group)

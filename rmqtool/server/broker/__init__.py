@@ -1,1 +1,1 @@
-"""The broker: one module for each of its jobs, put together in :mod:`rmqtool.server.broker.broker`."""
+"""The broker: one module per job, assembled in :mod:`rmqtool.server.broker.broker`."""

@@ -1,4 +1,4 @@
-"""A broker on a store: requests in, answers out, and the services that go on meanwhile.
+"""A broker on a store: it answers requests and runs the background services.
 
 Source: broker.BrokerController (4.9.8, 5.3.3).
 """
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TICK = 0.1  # s between two looks at what is due
-_SLICE = 0.05  # s that the services may take before requests are served again
-_FLUSH = 1.0  # s until what was stored is durable
+_TICK = 0.1  # s between runs of the services
+_SLICE = 0.05  # s that the services may take at a time
+_FLUSH = 1.0  # s between flushes
 _LOOK = 1.0
 _EXPIRE = 10.0
 _AFTER_AN_ERROR = 1.0
@@ -70,14 +70,13 @@ class Broker:
     """A broker on a store.
 
     Args:
-        store: open for writing, unless ``state`` is that of a store that is only read. Whoever opened it closes it.
-        state: the tables of a store that is only read; nothing is stored then. Those of one that is followed have it
-            followed.
+        store: open for writing, unless ``state`` is given. The caller closes it.
+        state: the tables of a read-only or followed store; then nothing is stored.
         random: chooses queues.
-        accounts: the file that says who may do what, plain_acl.yml; None lets everybody do everything.
+        accounts: the file plain_acl.yml; None for no access control.
 
     Raises:
-        CorruptFile: the accounts are not what a broker takes.
+        CorruptFile: the accounts are not valid for a broker.
         UnreadableStore: they cannot be read.
     """
 
@@ -124,7 +123,7 @@ class Broker:
         self.failure: Exception | None = None
 
     def _make_pops(self, random: Random) -> tuple[Pops, PopAnswers]:
-        """The handlers of POP, which 5.x has. From a store that is only read nothing is popped: clients pull."""
+        """The handlers of POP (5.x). A read-only store cannot be popped from: clients pull."""
         context = self.context
         if self._services is None:
             settings = PopSettings.of(context.store.layout.conf)
@@ -139,11 +138,11 @@ class Broker:
             topic_made=context.topic_changes.publish,
             in_time=self._services.is_timer_in_time,
         )
-        self._pop = made = pop.PopService(
+        self._pop = service = pop.PopService(
             context.store, context.reading, context.state, broker, context.log.warn,
             resets=context.resets, random=random,
         )  # fmt: skip
-        return Pops(context, made.popping), PopAnswers(context, made.finishing, made.modes, made.settings)
+        return Pops(context, service.popping), PopAnswers(context, service.finishing, service.modes, service.settings)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -183,12 +182,12 @@ class Broker:
         return answer
 
     def _failure_of(self, request: Command, error: OSError | RmqError) -> Command:
-        """The answer to a request that ended in an error of the store."""
+        """The answer to a request that failed with an error of the store."""
         code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
         return self.context.failure(f"request {request.code} cannot be carried out", error, code).answer(request)
 
     def end_connection(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Forget the clients of a closed connection."""
         self._consuming.end_connection(connection)
 
     def _look_at_delayed(self, topic: str, _queue_id: int) -> None:
@@ -198,7 +197,7 @@ class Broker:
     # -- services -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin with what goes on beside the requests."""
+        """Start the background services."""
         self._tasks.append(asyncio.create_task(self._serve()))
         if self._access is not None:
             self._tasks.append(asyncio.create_task(self._access.watch()))
@@ -230,9 +229,9 @@ class Broker:
                 well &= self._run(partial(self.context.counts.sample, now))
 
     def _run(self, job: Callable[[], object]) -> bool:
-        """Do one job; return whether it went well.
+        """Run one service; returns whether it succeeded.
 
-        The others are done in any case: messages become durable although some cannot be delivered.
+        The other services run in any case: messages are flushed even if some cannot be delivered.
         """
         try:
             job()
@@ -241,7 +240,7 @@ class Broker:
             if isinstance(found, Disturbed) and self._services is not None:
                 err = self.context.store.live.stop_disturbed(
                     found
-                )  # a table was to be written, and the log says the rest
+                )  # a table could not be written; the log has the details
             self.context.log.error(f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
             if isinstance(err, Disturbed) or (self._services is not None and self.context.store.live.broken):
                 self.failure = self.failure or err
@@ -250,7 +249,7 @@ class Broker:
         return True
 
     def _follow(self) -> None:
-        """Answer pulls for what another broker has stored meanwhile."""
+        """Answer pulls for messages that another broker has stored meanwhile."""
         if isinstance(reading := self.context.reading, Following):
             for topic, queue_id in reading.look().grown:
                 self._pulling.wake(topic, queue_id)
@@ -263,24 +262,24 @@ class Broker:
         return self.context.reading.end
 
     def _step(self) -> None:
-        """What is due, for as long as requests may wait."""
+        """Deliver what is due, for as long as requests may wait."""
         if self._services is not None:
             until = time.monotonic() + _SLICE
             self._services.step(lambda: time.monotonic() >= until)
 
     def _persist(self) -> None:
-        """Where groups are, whatever cannot be delivered."""
+        """Write down the offsets of groups, even if messages cannot be delivered."""
         if self._services is not None:
             self._services.persist_when_due()
 
     def _bring_back(self) -> None:
-        """Messages that were popped and not acked in time."""
+        """Bring back messages that were popped but not acked in time."""
         if self._pop is not None:
             until = time.monotonic() + _SLICE
             self._pop.step(lambda: time.monotonic() >= until)
 
     def _flush(self) -> None:
-        """Make durable what was stored, or where groups are."""
+        """Flush stored messages, or the offsets of groups."""
         if self._services is None:
             self.context.state.persist()
             return
@@ -291,7 +290,7 @@ class Broker:
         await self._ended.wait()
 
     async def stop(self) -> None:
-        """End the services, and write down what is known. The store stays open."""
+        """Stop the services and write the tables. The store stays open."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

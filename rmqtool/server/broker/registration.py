@@ -1,4 +1,4 @@
-"""Telling name servers of this broker and its topics (broker.out.BrokerOuterAPI)."""
+"""Registration of this broker and its topics at name servers (broker.out.BrokerOuterAPI)."""
 
 import asyncio
 import logging
@@ -30,22 +30,22 @@ log = logging.getLogger(__name__)
 EVERY = 30.0  # s
 _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
-_PAUSE = 2.0  # until a name server that is away is tried again
-_REST = 4.0  # times as long as a registration took, it is not repeated
+_PAUSE = 2.0  # before an unreachable name server is tried again
+_REST = 4.0  # after a registration, wait this many times as long as it took
 _MOST_REST = 10.0  # s
 
 
 class _Registered(NamedTuple):
-    """What a name server has got over a connection."""
+    """What a name server knows through a connection."""
 
     changes: int  # of topics, since the store was opened
     permission: int  # of this broker
 
 
 class Registration:
-    """Keeps name servers informed, each over a connection of its own: one that is away keeps no other waiting.
+    """Keeps name servers informed, each over its own connection, so that an unreachable one delays no other.
 
-    A name server forgets a broker whose connection ends, so that is kept.
+    The connections stay open, as a name server forgets a broker whose connection ends.
 
     Args:
         servers: HOST:PORT of each.
@@ -58,12 +58,12 @@ class Registration:
         self._tasks: list[asyncio.Task[None]] = []
 
     def announce(self) -> None:
-        """Tell the name servers at once that topics have changed."""
+        """Register changed topics at once."""
         for server in self._servers:
             server.wanted.set()
 
     async def queues_of(self, topic: str) -> list[QueueName] | None:
-        """The queues of a topic that can be read, on all brokers; None where no name server says it."""
+        """The readable queues of a topic on all brokers; None if no name server knows."""
         for server in self._servers:
             route = await server.route(topic)
             if route is not None:
@@ -76,7 +76,7 @@ class Registration:
         return None
 
     async def start(self) -> None:
-        """Begin; returns when one of them knows this broker, or when all were tried."""
+        """Start; returns when one name server knows this broker, or all were tried."""
         self._tasks = [asyncio.create_task(server.keep()) for server in self._servers]
         tried = [asyncio.create_task(server.tried.wait()) for server in self._servers]
         await asyncio.wait(tried, timeout=_TIMEOUT)
@@ -84,7 +84,7 @@ class Registration:
             task.cancel()
 
     async def stop(self) -> None:
-        """Tell all of them that this broker ends."""
+        """Unregister at all name servers."""
         settings = self._context.settings
         header = n.BrokerAddress(
             broker_name=settings.name,
@@ -99,10 +99,10 @@ class Registration:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _request(self, known: _Registered | None) -> tuple[Command, _Registered]:
-        """(the request, what the name server knows by it): topics that have changed, or all of them.
+        """(request, what the name server knows after it): with changed topics, or all.
 
         Args:
-            known: what it knows; None to tell it everything.
+            known: what it knows; None to register everything.
         """
         settings, state = self._context.settings, self._context.state
         topics = self._changed_since(known)
@@ -126,7 +126,7 @@ class Registration:
         return request, _Registered(len(state.changed_topics), settings.permission)
 
     def _changed_since(self, known: _Registered | None) -> dict[str, TopicConfig] | None:
-        """Topics that were made or changed; None where all are to be registered (registerIncrementBrokerData)."""
+        """Created or changed topics; None if all are to be registered (registerIncrementBrokerData)."""
         state = self._context.state
         if known is None or known.permission != self._context.settings.permission:
             return None
@@ -151,7 +151,7 @@ class _Server:
         self._failed = False
 
     async def keep(self) -> None:
-        """Tell it of topics whenever some have changed, and of all of them at first and every half minute."""
+        """Register changed topics as they change, and all topics at first and every half minute."""
         host, _, port = self._address.rpartition(":")
         while True:
             try:
@@ -184,7 +184,7 @@ class _Server:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)
 
     async def route(self, topic: str) -> b.TopicRouteData | None:
-        """Where the queues of a topic are; None where it does not say."""
+        """The route of a topic; None if it does not know."""
         if self._connection is None:
             return None
         request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=to_fields(h.Topic(topic=topic)))
@@ -195,7 +195,7 @@ class _Server:
             return None
 
     async def leave(self, request: Command) -> None:
-        """Tell it that this broker ends."""
+        """Unregister."""
         if self._connection is not None:
             try:
                 await self._connection.call(request, _TIMEOUT)

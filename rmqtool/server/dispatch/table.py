@@ -1,7 +1,7 @@
 """The table of requests: code -> header, body, right, first release, handler.
 
-A handler is a method that says all of its request in one place: the codes, the right and the release in its decorator,
-the header and the body in the type of its argument::
+A handler is a method that declares its request in one place: codes, right and release in its decorator, header and body
+    in the type of its argument::
 
     @handles(C.GET_MAX_OFFSET, right=use_topic)
     def find_max_offset(self, call: Call[h.Queue, None]) -> Command:
@@ -29,16 +29,16 @@ H = TypeVar("H")
 B = TypeVar("B")
 
 _SHORT_NAMES = short_names(h.Send)
-_LONG_NAMED = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)  # newer ones have names of one letter
+_LONG_NAMED = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)  # newer versions use one-letter names
 
 
 @dataclass(slots=True)
 class Call(Generic[H, B]):
-    """A request that a handler answers.
+    """A request, as a handler gets it.
 
     Attributes:
         header: as the handler declares it; None where it declares none.
-        body: what the declared body holds; ``bytes`` are the body as it came, None where the handler takes none.
+        body: the declared object; for ``bytes`` the raw body, None if the handler declares none.
     """
 
     connection: Connection
@@ -58,7 +58,7 @@ class Call(Generic[H, B]):
 
         Args:
             header: its fields; None for none.
-            body: bytes, or what is written as JSON.
+            body: bytes, or an object to write as JSON.
         """
         data = body if isinstance(body, bytes) else b"" if body is None else body_of(body)
         fields = {} if header is None else to_fields(header)
@@ -76,9 +76,9 @@ class RequestRow:
     """One row of the table.
 
     Attributes:
-        header, body: what they are read as, by `read_header` and `read_body`; None for what is not read.
-        right: None where only administrators may ask.
-        since: the first release that knows it.
+        header, body: their types; None for what is not read.
+        right: None for administrators only.
+        since: the first release that has it.
         handler: a method.
     """
 
@@ -92,15 +92,15 @@ class RequestRow:
     read_body: Callable[[bytes], Any]
 
     def read(self, connection: Connection, request: Command) -> Call[Any, Any]:
-        """The call that a handler gets.
+        """Read the call for the handler.
 
         Raises:
-            FormatError: a header or body that is not what belongs to the request.
+            FormatError: the header or body is not the request's.
         """
         return Call(connection, request, self.read_header(request.fields), self.read_body(request.body))
 
     def answer(self, owner: object, connection: Connection, request: Command) -> Answer:
-        """Read a request, and have the handler of an object answer it."""
+        """Read a request, and answer it with the handler."""
         return self.handler(owner, self.read(connection, request))
 
 
@@ -109,11 +109,11 @@ ROWS: dict[Callable[..., Any], list[RequestRow]] = {}
 
 
 def handles(*codes: RequestCode, right: Right | None = None, since: Release = V4_9) -> Callable[[M], M]:
-    """Enter a method as the handler of requests.
+    """Mark a method as the handler of requests.
 
     Args:
-        right: what a caller needs where there is access control; without it only administrators may ask.
-        since: the first release that knows the requests.
+        right: what a caller needs under access control; without it only administrators may ask.
+        since: the first release that has the requests.
     """
 
     def enter(handler: M) -> M:
@@ -151,7 +151,7 @@ def _body_reader(body: type[Any] | None) -> Callable[[bytes], Any]:
         return lambda _data: None
     if body is bytes:
         return lambda data: data
-    # what goes into a file is read as files are
+    # what goes into files is read as files are
     return body.parse if issubclass(body, Bean) and body is not DataVersion else partial(read_body, body)
 
 

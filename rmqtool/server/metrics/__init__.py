@@ -1,1 +1,1 @@
-"""What a served store tells of itself in figures: to Prometheus, and on a terminal."""
+"""Figures about a served store, for Prometheus and the terminal."""

@@ -1,7 +1,7 @@
-"""Figures of a served store under the names and labels of the RocketMQ exporter, so that its dashboards and alerts fit.
+"""Metrics under the names and labels of the RocketMQ exporter, so that its dashboards and alerts work.
 
-Left out is what is not known here: figures that the exporter asks consumers for (``rocketmq_client_*``), and those of
-Java's thread pools, latencies and page cache (the rest of ``rocketmq_brokeruntime_*``).
+Left out are metrics that the exporter gets from consumers (``rocketmq_client_*``), and those of Java's thread pools,
+latencies and page cache (the rest of ``rocketmq_brokeruntime_*``).
 
 Source: exporter.collector.RMQMetricsCollector, exporter.task.MetricsCollectTask (apache/rocketmq-exporter 0.0.3).
 """
@@ -23,7 +23,7 @@ _RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_vers
 _TOPIC = ("cluster", "broker", "topic")
 _GROUP = ("cluster", "broker", "topic", "group")
 _DIFF = ("group", "topic", "countOfOnlineConsumers", "msgModel")
-# of a broker's runtime information: metric, its name there, words
+# from the runtime information: metric, name there, description
 _OF_RUNTIME = (
     ("commitlog_disk_ratio", "commitLogDiskRatio", "Share of the commit log's file system that is used."),
     ("consumequeue_disk_ratio", "consumeQueueDiskRatio", "Share of the queues' file system that is used."),
@@ -42,7 +42,7 @@ Sample = tuple[tuple[str, ...], float]
 async def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, words, labels=labels)
     async for values, number in pace(samples):
-        # a client may call itself anything, halves of surrogates too
+        # client ids may contain anything, even lone surrogates
         family.add_metric([value.encode("utf-8", "replace").decode() for value in values], number)
     return family
 
@@ -72,7 +72,7 @@ class Families:
         self._figures = Figures(broker.context)
 
     async def snapshot(self) -> Snapshot:
-        """All of this moment, gathered in slices between which requests are served."""
+        """A snapshot of all metrics, collected in slices between which requests are served."""
         return Snapshot(
             [*await self._of_broker(), *await self._of_topics(), *await self._of_groups(), *await self._of_clients()]
         )
@@ -90,19 +90,19 @@ class Families:
         async def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
             return await _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
 
-        found = [
+        families = [
             await _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
             await _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
         ]
-        found += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
+        families += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
         try:
             disk = os.statvfs(context.store.layout.commit_log_paths[0])
         except OSError:
-            return found
+            return families
         total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
-        found.append(await runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
-        found.append(await runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
-        return found
+        families.append(await runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
+        families.append(await runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
+        return families
 
     async def _of_topics(self) -> list[GaugeMetricFamily]:
         settings = self._context.settings
@@ -180,10 +180,10 @@ class Families:
             ((settings.cluster, settings.name, name), float(len(members)))
             for name, members in clients.producers.items()
         ]
-        words = "Producers of a group that are online."
+        text = "Producers of a group that are online."
         return [
             await _family(
                 "rocketmq_group_count", "Consumers that are online.", ("caddr", "localaddr", "group"), consumers
             ),
-            await _family("rocketmq_producer_count", words, ("cluster", "broker", "group"), producers),
+            await _family("rocketmq_producer_count", text, ("cluster", "broker", "group"), producers),
         ]

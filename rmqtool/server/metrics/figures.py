@@ -1,4 +1,4 @@
-"""How far topics and groups of a served store are, gathered while requests go on being served."""
+"""Figures about topics and groups, collected while requests are served."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from rmqtool.server.broker.context.broker_context import BrokerContext
 
 log = logging.getLogger(__name__)
 
-_SLICE = 0.01  # s for which requests wait at most
+_SLICE = 0.01  # s that requests wait at most
 T = TypeVar("T")
 
 
@@ -39,7 +39,7 @@ class GroupFigures:
 
     Attributes:
         members: consumers of the group that are online.
-        broadcast: whether each of them gets every message; how far they are is not known here then.
+        broadcast: each member gets every message; then their offsets are unknown.
         consumed: the sum of its offsets.
         behind: messages that it has not consumed yet.
         late: ms since the oldest of these was stored.
@@ -83,7 +83,7 @@ class Figures:
 
     async def topics(self) -> list[TopicFigures]:
         """All topics, by name."""
-        context, found = self._context, []
+        context, rows = self._context, []
         async for name, config in pace(sorted(context.state.topics.items())):
             newest = 0
             try:
@@ -94,12 +94,12 @@ class Figures:
                 self._tell(name, err)
                 continue
             put = context.counts.rate(counts.TOPIC_PUT, name)
-            found.append(TopicFigures(name, newest, put, context.counts.rate(counts.TOPIC_PUT_SIZE, name)))
-        return found
+            rows.append(TopicFigures(name, newest, put, context.counts.rate(counts.TOPIC_PUT_SIZE, name)))
+        return rows
 
     async def groups(self) -> list[GroupFigures]:
-        """All groups in the topics that they read or have offsets in, but for dead letters."""
-        context, found = self._context, []
+        """All groups, in the topics that they read or have offsets in, except dead letters."""
+        context, rows = self._context, []
         pairs = {(topic, group) for topic, group, _queue in context.state.offsets}
         for group, online in context.clients.consumers.items():
             pairs |= {(topic, group) for topic in online.subscriptions}
@@ -107,10 +107,10 @@ class Figures:
             config = context.state.topic(topic)
             if config is not None and not topic.startswith(DLQ_PREFIX):
                 try:
-                    found.append(await self._group(topic, group, config.read_queue_nums))
+                    rows.append(await self._group(topic, group, config.read_queue_nums))
                 except (OSError, RmqError) as err:
                     self._tell(topic, err)
-        return found
+        return rows
 
     async def _group(self, topic: str, group: str, queues: int) -> GroupFigures:
         context, reading, now = self._context, self._context.reading, self._context.clock()
@@ -120,7 +120,7 @@ class Figures:
             high = max(reading.max_offset(topic, queue), 0)
             offset = max(context.state.offset(topic, group, queue) or 0, 0)
             consumed += offset
-            behind += max(high - offset, 0)  # an offset beyond the end of a queue that was cut takes none of another's
+            behind += max(high - offset, 0)  # an offset beyond the end of a cut queue must not reduce the sum
             if offset < high:
                 stored = reading.store_time(topic, queue, max(offset, reading.min_offset(topic, queue)))
                 late = max(late, now - stored if stored > 0 else 0)

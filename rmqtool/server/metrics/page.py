@@ -1,4 +1,4 @@
-"""The page that Prometheus reads, over HTTP."""
+"""The page for Prometheus, over HTTP."""
 
 import asyncio
 import logging
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 _HEAD_PATIENCE = 5.0  # s for a request, from the connection to its last byte
 _PATIENCE = 60.0  # s for one request from its first byte to the last of the answer
-_MOST = 32  # connections at a time; for one more, the one that has kept us waiting longest is ended
+_MOST = 32  # most connections; for another, the longest idle one is closed
 _HEAD = 16 << 10  # bytes of a request
-_FRESH = 1.0  # s for which one reading serves all requests
+_FRESH = 1.0  # s for which a snapshot is reused
 
 
 class MetricsPage:
@@ -30,7 +30,7 @@ class MetricsPage:
         self._families = Families(broker)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: dict[asyncio.Task[None], None] = {}  # idle connections, the longest first
+        self._idle: dict[asyncio.Task[None], None] = {}  # idle connections, longest first
         self._lock = asyncio.Lock()
         self._known: tuple[float, Snapshot] | None = None
         self.address = ""
@@ -69,8 +69,8 @@ class MetricsPage:
                     self._idle[task] = None
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.transport.abort()  # the client is slow, gone, or speaks something else
-        except asyncio.CancelledError:  # room for others, or the end of this server: streams would log it
+            writer.transport.abort()  # the client is slow, gone, or does not speak HTTP
+        except asyncio.CancelledError:  # closed for another connection or at the end; streams would log it
             writer.transport.abort()
         finally:
             self._tasks.discard(task)
@@ -79,7 +79,7 @@ class MetricsPage:
                 writer.close()
 
     def _has_room(self, task: asyncio.Task[None]) -> bool:
-        """Whether a new connection may stay; an idle one is ended for it where there are too many."""
+        """Whether a new connection may stay; closes an idle one if there are too many."""
         if len(self._tasks) >= _MOST:
             longest = next(iter(self._idle), None)
             if longest is None:
@@ -93,10 +93,10 @@ class MetricsPage:
 
     async def _answer(self, head: bytes) -> bytes:
         first, *lines = head.decode("latin-1").split("\r\n")
-        words = first.split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/"):
+        parts = first.split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/"):
             return _response("400 Bad Request", b"")
-        method, target = words[0], words[1].partition("?")[0]
+        method, target = parts[0], parts[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", b"")
         if target not in ("/metrics", "/"):
@@ -112,7 +112,7 @@ class MetricsPage:
         return _response("200 OK", body, kind, head_only=method == "HEAD")
 
     async def _snapshot(self) -> Snapshot:
-        """Gathered now, or just now: many who ask cost no more than one."""
+        """A recent snapshot, so that many requests cost no more than one."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             if self._known is None or loop.time() - self._known[0] > _FRESH:

@@ -1,1 +1,1 @@
-"""A name server: it knows the brokers and their topics, and tells clients of them (RocketMQ's namesrv)."""
+"""A name server: brokers register, and clients ask it for routes (RocketMQ's namesrv)."""

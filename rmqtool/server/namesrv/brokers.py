@@ -1,4 +1,4 @@
-"""Which brokers there are, and whether they are still there (namesrv.routeinfo.RouteInfoManager)."""
+"""Registered brokers and their liveness (namesrv.routeinfo.RouteInfoManager)."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,10 +25,10 @@ class Live:
     """A broker that has registered.
 
     Attributes:
-        seen: when it was last heard of, ms of the table's clock.
-        timeout: ms after that until it counts as gone.
+        seen: time of its last heartbeat, ms of the table's clock.
+        timeout: ms without a heartbeat until it counts as gone.
         version: of its topics.
-        connection: over which it has registered; any object with an identity.
+        connection: of its registration; any object with an identity.
         ha_address: where slaves copy from it.
         filters: addresses of its filter servers.
     """
@@ -42,7 +42,7 @@ class Live:
 
 
 def differs(one: DataVersion, other: DataVersion) -> bool:
-    """Whether two versions are of different topics (DataVersion.equals); 4.x knows no state version."""
+    """Whether two versions differ (DataVersion.equals); 4.x has no state version."""
     return (one.timestamp, one.counter, one.state_version or 0) != (
         (other.timestamp, other.counter, other.state_version or 0)
     )
@@ -63,22 +63,22 @@ class Brokers:
         self.live: dict[Address, Live] = {}
 
     def version(self, at: Address) -> DataVersion | None:
-        """The version of the topics that a broker has registered with; None where it has not."""
+        """The version of the topics that a broker registered, or None."""
         live = self.live.get(at)
         return None if live is None else live.version
 
     def refresh(self, at: Address, now: int) -> None:
-        """A broker was heard of."""
+        """Note a heartbeat of a broker."""
         if at in self.live:
             self.live[at].seen = now
 
     def enter(self, cluster: str, name: str) -> BrokerData:
-        """A broker's entry, made where there is none."""
+        """The entry of a broker, created if missing."""
         self.clusters.setdefault(cluster, {})[name] = None
         return self.named.setdefault(name, BrokerData(cluster, name, {}))
 
     def leave(self, at: Address, name: str) -> bool:
-        """A broker goes; True where none of its name is left."""
+        """Remove a broker; returns whether it was the last of its name."""
         self.live.pop(at, None)
         data = self.named.get(name)
         if data is None:
@@ -104,15 +104,15 @@ class Brokers:
         return None
 
     def find_expired(self, now: int) -> list[Address]:
-        """Those that were not heard of for too long."""
+        """Brokers whose heartbeats are overdue."""
         return [at for at, live in self.live.items() if live.seen + live.timeout < now]
 
     def over(self, connection: object) -> list[Address]:
-        """Those that have registered over a connection."""
+        """Brokers that registered over a connection."""
         return [at for at, live in self.live.items() if live.connection is connection]
 
     def master_of(self, data: BrokerData) -> tuple[str, Live] | None:
-        """Address of a broker's master and what is known of it, if there is one."""
+        """(address, entry) of a broker's master, if there is one."""
         address = data.broker_addrs.get(MASTER_ID)
         if address is None:
             return None

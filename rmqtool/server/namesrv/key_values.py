@@ -33,8 +33,7 @@ class KeyValues:
         table: by namespace, then by key.
 
     Args:
-        path: file that keeps them: what is changed is on the medium when the call returns. Without it they are kept in
-            memory alone.
+        path: file that keeps them, durably at each change. Without it they are kept in memory only.
 
     Raises:
         UnreadableStore: the file cannot be read.
@@ -55,11 +54,11 @@ class KeyValues:
         return self.table.get(namespace, {}).get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Enter or change a value.
+        """Set a value.
 
         Raises:
-            Refused: there would be too much, or the file was changed by others.
-            UnreadableStore: the file cannot be written. Nothing has changed then.
+            Refused: there are too many, or another process changed the file.
+            UnreadableStore: the file cannot be written; nothing has changed.
         """
         old = self.get(namespace, key)
         size = self._size + _size(key, value) - (0 if old is None else _size(key, old))
@@ -71,7 +70,7 @@ class KeyValues:
         self._size = size
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value, if it is there; the namespace stays.
+        """Delete a value, if it exists; the namespace stays.
 
         Raises:
             Refused, UnreadableStore: as :meth:`put`.
@@ -106,5 +105,5 @@ def _read(path: str, data: bytes) -> dict[str, dict[str, str]]:
 
 
 def _size(*texts: str) -> int:
-    # each counts for what it takes beside its texts, so that many empty ones are not free
+    # memory of an entry beside its texts, so that many empty ones are not free
     return 100 + sum(map(len, texts))

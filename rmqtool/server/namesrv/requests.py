@@ -27,9 +27,9 @@ from rmqtool.server.namesrv.topics import UnitFlag
 
 log = logging.getLogger(__name__)
 
-_SMALL = 64 * 1024  # bytes of a registration that is read at once; larger ones are read beside
+_SMALL = 64 * 1024  # bytes; larger registrations are read on another thread
 _LARGEST = 1024 * 1024  # bytes of any other body
-_ZLIB = b"x"  # first byte of what Java deflates; no JSON begins with it
+_ZLIB = b"x"  # first byte of Java's deflate streams; no JSON begins with it
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 
@@ -38,14 +38,14 @@ class Requests:
     """Answers the requests of brokers, clients and administrators.
 
     Attributes:
-        routes: what is known of brokers and topics.
+        routes: brokers and topics.
         key_values: the KV configuration.
         settings: of the name server.
-        fixed: further settings, shown where they are asked for.
+        fixed: further settings to show.
 
     Args:
-        clock: ms that never go back.
-        kv_config: file that keeps the KV configuration, if one does.
+        clock: monotonic clock, in ms.
+        kv_config: file that keeps the KV configuration, if any.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Requests:
         self._handlers = bind([self], NEWEST)
 
     def handle(self, connection: Connection, request: Command) -> Answer:
-        """The answer to a request, or what gives it later.
+        """The answer to a request, or an awaitable of it.
 
         Raises:
-            FormatError: a header or body that is not what belongs to the request.
-            Refused: what it asks for is not done.
+            FormatError: the header or body is not the request's.
+            Refused: the request is refused.
         """
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -74,12 +74,12 @@ class Requests:
         return handler(connection, request)
 
     def end_connection(self, connection: Connection) -> None:
-        """A connection has ended; brokers that have registered over it are gone."""
+        """Forget brokers that registered over a closed connection."""
         for at in self.routes.end_connection(connection):
             log.info("broker %s is gone: its connection has ended", _join_names(at.address, at.cluster))
 
     def expire(self) -> None:
-        """Forget brokers that were not heard of for too long."""
+        """Forget brokers whose heartbeats are overdue."""
         for at in self.routes.expire(self._clock()):
             log.warning("broker %s is gone: it was not heard of for too long", _join_names(at.address, at.cluster))
 
@@ -90,7 +90,7 @@ class Requests:
         who = call.header
         if who.body_crc32 and zlib.crc32(call.body) & 0x7FFFFFFF != who.body_crc32:
             return call.request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        # those that take long are read beside, one at a time because they take memory too
+        # large ones are read on another thread, one at a time because of their memory
         if self._registering.locked() or _is_compressed(call) or len(call.body) > _SMALL:
             return self._register_beside(call)
         return self._enter(call, *_registration(call))
@@ -102,7 +102,7 @@ class Requests:
     def _enter(self, call: Call[n.RegisterBroker, bytes], table: b.TopicTable, filters: list[str] | None) -> Command:
         who, connection = call.header, call.connection
         if connection.closed:
-            raise Refused("the broker's connection has ended")  # or it would stay until its time is over
+            raise Refused("the broker's connection has ended")  # otherwise it would stay until it expires
         is_new = Address(who.cluster_name, who.broker_addr) not in self.routes.brokers.live
         zone = (call.request.fields or {}).get(_ZONE_NAME)
         master = self.routes.register(who, table, filters, zone=zone, connection=connection, now=self._clock())
@@ -165,8 +165,8 @@ class Requests:
         zone = fields.get(_ZONE_NAME, "").strip() if fields.get(_ZONE_MODE, "").lower() == "true" else None
         route = self.routes.route(asked.topic, acting_master=self.settings.support_acting_master, zone=zone)
         if route is None:
-            words = f"No topic route info in name server for the topic: {asked.topic}\n{_FAQ}"
-            return call.request.response(ResponseCode.TOPIC_NOT_EXIST, words)
+            remark = f"No topic route info in name server for the topic: {asked.topic}\n{_FAQ}"
+            return call.request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self.settings.order_message_enable:
             route.order_topic_conf = self.key_values.get(ORDER_TOPICS, asked.topic)
         standard = call.request.version >= VERSION_4_9_4 or bool(asked.accept_standard_json_only)
@@ -238,8 +238,8 @@ class Requests:
         value = self.key_values.get(entry.namespace, entry.key)
         if value is not None:
             return call.answer(n.KVValue(value=value))
-        words = f"No config item, Namespace: {entry.namespace} Key: {entry.key}"
-        return call.request.response(ResponseCode.QUERY_NOT_FOUND, words, fields={})
+        remark = f"No config item, Namespace: {entry.namespace} Key: {entry.key}"
+        return call.request.response(ResponseCode.QUERY_NOT_FOUND, remark, fields={})
 
     @handles(C.DELETE_KV_CONFIG)
     def delete_key_value(self, call: Call[n.KeyValue, None]) -> Command:
@@ -300,7 +300,7 @@ def _registration(call: Call[n.RegisterBroker, bytes]) -> tuple[b.TopicTable, li
 
 
 def _is_compressed(call: Call[n.RegisterBroker, bytes]) -> bool:
-    # brokers of 5.3.3 with compressedRegister send a compressed body and say that it is not
+    # brokers of 5.3.3 with compressedRegister declare a compressed body as uncompressed
     return call.header.compressed or call.body[:1] == _ZLIB
 
 
@@ -320,5 +320,5 @@ def _answer_disabled(request: Command) -> Command:
 
 
 def _join_names(*names: str) -> str:
-    """Names that came over the wire, for a log: of one line, and not too long."""
+    """Names from the wire for the log: on one line, and not too long."""
     return " ".join(ascii(name[:100]) if not name.isprintable() else name[:100] for name in names)

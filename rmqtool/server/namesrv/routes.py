@@ -1,6 +1,6 @@
-"""The table of routes: what brokers have registered, and what clients get of it. No I/O, and no clock of its own.
+"""The table of routes: registrations of brokers, and the routes for clients. No I/O, and no clock.
 
-Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 find the same there as with a name server of 4.9.
+Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 get the same answers as from a name server of 4.9.
 """
 
 from collections.abc import Collection
@@ -20,11 +20,11 @@ _SYNC_GROUP = SYNC_PREFIX
 
 
 class RouteTable:
-    """Brokers, clusters and topics. Times are ms of one clock that never goes back.
+    """Brokers, clusters and topics. Times are ms of a monotonic clock.
 
     Attributes:
-        brokers: who there is.
-        topics: what they have.
+        brokers: the brokers.
+        topics: their topics.
     """
 
     def __init__(self) -> None:
@@ -42,15 +42,14 @@ class RouteTable:
         connection: object,
         now: int,
     ) -> Registered | None:
-        """A broker is there, and has these topics; other topics that it had before stay.
+        """Register a broker and topics; topics that it registered before stay.
 
         Returns:
-            For a slave, where its master is. None where another broker of this name and id has newer data: that one
-            stays.
+            For a slave, its master. None if another broker of this name and id has newer data, and stays.
 
         Raises:
-            Refused: one topic alone is registered before all of them were, or there are too many brokers or topics.
-                Nothing has changed then.
+            Refused: a single topic is registered before all were, or there are too many brokers or topics; nothing has
+                changed.
         """
         at = Address(who.cluster_name, who.broker_addr)
         if self._is_outdated(who, table):
@@ -62,7 +61,7 @@ class RouteTable:
         data.enable_acting_master, data.zone_name = who.enable_acting_master, zone
         for id, address in list(data.broker_addrs.items()):
             if address == who.broker_addr and id != who.broker_id:
-                del data.broker_addrs[id]  # a slave that has become master, or the other way round
+                del data.broker_addrs[id]  # a slave that became master, or the reverse
         data.broker_addrs[who.broker_id] = who.broker_addr
         self._enter_topics(who, data, table, at, first)
         known = self.brokers.live.get(at)
@@ -93,11 +92,11 @@ class RouteTable:
             raise Refused(f"more than {MOST_BROKERS} brokers are not kept")
         known = data is not None and who.broker_id in data.broker_addrs
         if not known and len(table.topic_config_table) == 1:
-            raise Refused("register broker failed")  # a change of a broker that has not registered all its topics yet
+            raise Refused("register broker failed")  # a change from a broker that has not registered all its topics yet
         self.topics.check_room(table.topic_config_table.keys(), who.broker_name)
 
     def _enter_topics(self, who: RegisterBroker, data: BrokerData, table: TopicTable, at: Address, first: bool) -> None:
-        """Enter topics that a master tells of, or the slave that stands in for it."""
+        """Enter topics registered by a master, or by a slave acting as master."""
         stands_in = (
             who.enable_acting_master is not None
             and who.broker_id != MASTER_ID
@@ -118,18 +117,18 @@ class RouteTable:
                 self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
     def compare_version(self, who: BrokerAddress, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
-        """Whether a broker must register again, and the version of its topics that is known here."""
+        """(whether a broker must register again, the known version of its topics)."""
         at = Address(who.cluster_name, who.broker_addr)
         self.brokers.refresh(at, now)
         known = self.brokers.version(at)
         return known is None or differs(known, version), known
 
     def heartbeat(self, cluster: str, address: str, now: int) -> None:
-        """A broker is still there."""
+        """Note a heartbeat."""
         self.brokers.refresh(Address(cluster, address), now)
 
     def unregister(self, cluster: str, address: str, name: str) -> None:
-        """A broker goes, and with the last of its name the topics of that name."""
+        """Unregister a broker, and with the last of its name their topics."""
         if self.brokers.leave(Address(cluster, address), name):
             self.topics.leave(name)
             return
@@ -138,11 +137,11 @@ class RouteTable:
             self.topics.change_perm(name, lambda perm: perm & ~Perm.WRITE)
 
     def end_connection(self, connection: object) -> list[Address]:
-        """A connection has ended: the brokers that have registered over it go, and are returned."""
+        """Remove and return the brokers that registered over a closed connection."""
         return self._forget_lost(self.brokers.over(connection))
 
     def expire(self, now: int) -> list[Address]:
-        """Brokers that were not heard of for too long go, and are returned."""
+        """Remove and return brokers whose heartbeats are overdue."""
         return self._forget_lost(self.brokers.find_expired(now))
 
     def _forget_lost(self, addresses: Collection[Address]) -> list[Address]:
@@ -157,19 +156,19 @@ class RouteTable:
     # -- what administrators say --------------------------------------------------------------------------------------
 
     def wipe_write(self, broker: str) -> int:
-        """Nobody may send to a broker any more; how many topics it has."""
+        """Withdraw the write permission of a broker; returns its number of topics."""
         return self.topics.change_perm(broker, lambda perm: perm & ~Perm.WRITE)
 
     def add_write(self, broker: str) -> int:
-        """All may send to a broker again; how many topics it has."""
+        """Restore the write permission of a broker; returns its number of topics."""
         return self.topics.change_perm(broker, lambda perm: Perm.READ | Perm.WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, or that a cluster has it."""
+        """Delete a topic, everywhere or in one cluster."""
         self.topics.remove(topic, self.brokers.clusters.get(cluster, ()) if cluster else None)
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Enter a topic of brokers; nothing where one of them is not there."""
+        """Register a topic for brokers, if all of them are known."""
         if all(data.broker_name in self.brokers.named for data in queues):
             self.topics.check_room([topic] * len(queues), "")
             for data in queues:
@@ -178,10 +177,10 @@ class RouteTable:
     # -- what clients ask ---------------------------------------------------------------------------------------------
 
     def route(self, topic: str, *, acting_master: bool = False, zone: str | None = None) -> TopicRouteData | None:
-        """Where a topic's queues are; None where no broker that is there has it.
+        """The route of a topic; None if no known broker has it.
 
         Args:
-            acting_master: show the first slave of a broker without a master as its master, where it agrees.
+            acting_master: show the first slave of a broker without a master as its master, if it permits that.
             zone: only brokers of this zone, and those without a master.
         """
         of_topic = self.topics.queues.get(topic, {})
@@ -205,7 +204,7 @@ class RouteTable:
         return TopicRouteData(brokers, queues, filters, None, self.topics.mappings.get(topic))
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers, and the clusters that they are in."""
+        """All brokers and clusters."""
         return ClusterInfo(
             dict(self.brokers.named), {cluster: list(names) for cluster, names in self.brokers.clusters.items()}
         )
@@ -220,17 +219,17 @@ class RouteTable:
         return TopicList(list(self.topics.queues))
 
     def cluster_topics(self, cluster: str) -> TopicList:
-        """Topics that a broker of a cluster has."""
+        """Topics of the brokers of a cluster."""
         return TopicList(self.topics.of_brokers(self.brokers.clusters.get(cluster, {})))
 
     def system_topics(self) -> TopicList:
-        """Names of the clusters and brokers, which are topics too, and the address of one broker."""
+        """(names of clusters and brokers, which are topics too, the address of one broker)."""
         names = [name for cluster, of in self.brokers.clusters.items() for name in (cluster, *of)]
         addresses = (address for data in self.brokers.named.values() for address in data.broker_addrs.values())
         return TopicList(list(dict.fromkeys(names)), next(addresses, None))
 
     def unit_topics(self, wanted: UnitFlag, unwanted: UnitFlag = UnitFlag.NONE) -> TopicList:
-        """Topics by what their flag says of units."""
+        """Topics by their unit flag."""
         return TopicList(self.topics.of_units(wanted, unwanted))
 
 

@@ -1,4 +1,4 @@
-"""A name server that listens: for the command, and for what brings its own."""
+"""A listening name server, for the command and for ``serve``."""
 
 import asyncio
 import time
@@ -23,14 +23,14 @@ class NameServer:
     """A name server on a port of its own; use it with ``async with``, or call :meth:`start` and :meth:`close`.
 
     Attributes:
-        requests: what is known, and what answers; also for a broker in this process that has no need of the wire.
+        requests: answers requests; a broker in the same process may call it directly.
         address: where it listens, HOST:PORT; empty before the start.
 
     Args:
         listen: host and port; port 0 lets the system choose one.
-        clock: ms that never go back.
-        kv_config: file that keeps the KV configuration, which is kept in memory alone without it.
-        tls: whether connections are, or may be, TLS.
+        clock: monotonic clock, in ms.
+        kv_config: file that keeps the KV configuration; without it in memory only.
+        tls: whether connections must or may use TLS.
 
     Raises:
         UnreadableStore: that file cannot be read.

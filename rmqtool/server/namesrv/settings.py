@@ -1,4 +1,4 @@
-"""Settings of a name server, by the names that RocketMQ has for them (common.namesrv.NamesrvConfig)."""
+"""Settings of a name server, by RocketMQ's names (common.namesrv.NamesrvConfig)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ FIXED = ("configBlackList", "configStorePath", "kvConfigPath")
 
 @dataclass
 class Settings:
-    """What can be set.
+    """The settings.
 
     Attributes:
-        order_message_enable: routes tell of order topics.
+        order_message_enable: routes have the order topics.
         return_order_topic_config_to_broker: brokers that register get the order topics.
-        support_acting_master: the first slave of a broker without a master is shown as one, where it agrees.
+        support_acting_master: the first slave of a broker without a master is shown as one, if it permits that.
         enable_topic_list: topics of clusters and units are listed.
         enable_all_topic_list: all topics are listed.
-        scan_not_active_broker_interval: ms between two looks for brokers that are gone.
+        scan_not_active_broker_interval: ms between checks for brokers that are gone.
     """
 
     order_message_enable: bool = False
@@ -33,17 +33,19 @@ class Settings:
     scan_not_active_broker_interval: Long = 5000
 
     def update(self, text: str) -> None:
-        """Change settings, given as properties; names that are not here are passed over, as in Java.
+        """Change settings, given as properties; unknown names are ignored, as in Java.
 
         Raises:
-            Refused: one that is not changed over the wire.
-            FormatError, BadValue: a value that cannot be understood. Nothing has changed then.
+            Refused: a setting that must not be changed over the wire.
+            FormatError, BadValue: an invalid value; nothing has changed.
         """
-        given = parse_properties(text)
-        if fixed := [name for name in FIXED if name in given]:
+        properties = parse_properties(text)
+        if fixed := [name for name in FIXED if name in properties]:
             raise Refused(f"{', '.join(fixed)} cannot be changed from afar")
         texts = to_fields(self)
-        changed = from_fields(Settings, texts | {name: text.strip() for name, text in given.items() if name in texts})
+        changed = from_fields(
+            Settings, texts | {name: text.strip() for name, text in properties.items() if name in texts}
+        )
         if changed.scan_not_active_broker_interval <= 0:
             raise BadValue("scanNotActiveBrokerInterval must be above 0")
         self.__dict__.update(changed.__dict__)

@@ -1,4 +1,4 @@
-"""Which topics the brokers have (namesrv.routeinfo.RouteInfoManager)."""
+"""The topics of brokers (namesrv.routeinfo.RouteInfoManager)."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -34,14 +34,14 @@ class Topics:
         self._rows = 0
 
     def has(self, topic: str, broker: str) -> bool:
-        """Whether a broker's queues of a topic are known."""
+        """Whether a broker has registered a topic."""
         return broker in self.queues.get(topic, ())
 
     def check_room(self, topics: Collection[str], broker: str) -> None:
-        """Nothing, where topics of a broker can still be entered.
+        """Check that more topics of a broker can be entered.
 
         Raises:
-            Refused: there would be too many.
+            Refused: there are too many.
         """
         if self._rows + len(topics) > MOST_ROWS:
             new = sum(not self.has(topic, broker) for topic in topics)
@@ -49,18 +49,18 @@ class Topics:
                 raise Refused(f"more than {MOST_ROWS} topics of brokers are not kept")
 
     def put(self, topic: str, queues: QueueData) -> None:
-        """Enter a broker's queues of a topic, or change them."""
+        """Set a broker's queues of a topic."""
         of_topic = self.queues.setdefault(topic, {})
         self._rows += queues.broker_name not in of_topic
         of_topic[queues.broker_name] = queues
 
     def put_config(self, topic: str, broker: str, config: TopicConfig, perm: int) -> None:
-        """The same, from what a broker tells of the topic."""
+        """The same, from a broker's settings of the topic."""
         queues = QueueData(broker, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
         self.put(topic, queues)
 
     def remove(self, topic: str, brokers: Iterable[str] | None = None) -> None:
-        """Forget the queues that brokers have of a topic; those of all brokers without ``brokers``."""
+        """Remove a topic from these brokers, by default from all."""
         of_topic = self.queues.get(topic, {})
         for broker in list(of_topic) if brokers is None else brokers:
             self._rows -= of_topic.pop(broker, None) is not None
@@ -68,7 +68,7 @@ class Topics:
             self.queues.pop(topic, None)
 
     def leave(self, broker: str) -> None:
-        """Forget all topics of a broker."""
+        """Remove all topics of a broker."""
         for topic in [topic for topic, of_topic in self.queues.items() if broker in of_topic]:
             self.remove(topic, (broker,))
         for topic in [topic for topic, infos in self.mappings.items() if broker in infos]:
@@ -77,7 +77,7 @@ class Topics:
                 del self.mappings[topic]
 
     def change_perm(self, broker: str, change: Callable[[int], int]) -> int:
-        """Change what a broker's topics allow; how many there are."""
+        """Change the permissions of a broker's topics; returns their number."""
         count = 0
         for of_topic in self.queues.values():
             if broker in of_topic:
@@ -86,10 +86,10 @@ class Topics:
         return count
 
     def of_brokers(self, brokers: Collection[str]) -> list[str]:
-        """Topics that one of these brokers has."""
+        """Topics of these brokers."""
         return [topic for topic, of_topic in self.queues.items() if any(broker in of_topic for broker in brokers)]
 
     def of_units(self, wanted: UnitFlag, unwanted: UnitFlag = UnitFlag.NONE) -> list[str]:
-        """Topics by their flag; where brokers do not agree, that of the first by name counts."""
+        """Topics by their flag; if brokers disagree, that of the first by name counts."""
         flags = {topic: of_topic[min(of_topic)].topic_sys_flag for topic, of_topic in self.queues.items()}
         return [topic for topic, flag in flags.items() if flag & wanted == wanted and not flag & unwanted]

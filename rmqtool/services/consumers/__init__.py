@@ -1,1 +1,1 @@
-"""Consumer groups: how far they are, and how to move them."""
+"""Consumer groups: their progress, and setting their offsets."""

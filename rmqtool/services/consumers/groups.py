@@ -1,18 +1,18 @@
-"""Consumer groups: how far each has come, in which queues it lags, and where its offsets cannot be right.
+"""Consumer groups: their progress, their lag by queue, and offsets that cannot be right.
 
 Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.config.files import QueueOffset
-from formats.model.groups import SubscriptionGroup
+from formats.config.files import OffsetTable, QueueOffset
 from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
+from rmqtool.contract import row_dict
+from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.popping.in_flight import MessagesInFlight
@@ -43,22 +43,22 @@ class GroupLag:
     minOffset: int | None
     brokerOffset: int | None
     diff: int | None
-    lastTimestamp: int | None  # store time of the last message that was consumed; 0 where it is gone
+    lastTimestamp: int | None  # store time of the last message consumed; 0 if it has expired
     state: str
-    inFlight: int | None = 0  # handed out by POP and not acked; below the offset, so not in diff, unless in order
-    lag: int | None = field(init=False)  # diff, by the word that people use
+    inFlight: int | None = 0  # popped and not acked; below the offset, so not in diff, unless popped in order
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     @property
     def behind(self) -> int:
-        """What it adds to a sum: an offset beyond the queue's end is no lag of less than nothing."""
+        """Its part of a sum: an offset beyond the queue's end is not a negative lag."""
         return max(self.diff or 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,35 +70,35 @@ class LagSum:
     topics: int
     queues: int
     diff: int | None
-    lastTimestamp: int | None  # of the queue that was consumed last
+    lastTimestamp: int | None  # of the queue consumed last
     problems: int  # queues whose offset cannot be right
-    inFlight: int | None = 0  # as of a queue
-    lag: int | None = field(init=False)  # diff, by the word that people use
+    inFlight: int | None = 0  # as for a queue
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One group that the store knows of."""
+    """One group known to the store."""
 
     group: str
     configured: bool  # subscriptionGroup.json has it
     consumeEnable: bool | None
     retryMaxTimes: int | None
-    topics: int  # that it has offsets in, without its retry topics
+    topics: int  # with offsets, without its retry topics
     queues: int
     diff: int | None  # without its retry topics
     retryDiff: int | None
     deadLetters: int | None
     problems: int
     inFlight: int | None = 0  # of all its topics
-    lag: int | None = field(init=False)  # diff, by the word that people use
+    lag: int | None = field(init=False)  # the same as diff
     retryLag: int | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,12 +107,12 @@ class GroupInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
-    """One offset in two snapshots; None where one of them has none."""
+    """One offset in two snapshots; None if missing in one."""
 
     group: str
     topic: str
@@ -123,29 +123,36 @@ class OffsetChange:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
-L = TypeVar("L", bound=GroupLag)
+class _Place(NamedTuple):
+    """One queue of a group: which it is, what it has, and how the group stands in it."""
+
+    topic: str
+    queue_id: int
+    queue: AnyQueue | None
+    offset: int | None
+    low: int
+    high: int
+    state: str
 
 
 class ConsumerGroups:
-    """The groups of one store beside its queues.
+    """The groups of one store, compared with its queues.
 
     Args:
-        offsets: in place of those in ``consumerOffset.json``, for example of a broadcasting client.
-        pop: count what POP consumers hold; not for offsets of a broadcasting client.
+        offsets: replace those in ``consumerOffset.json``, for example those of a broadcasting client.
+        pop: count messages held by POP consumers; not for a broadcasting client.
     """
 
     def __init__(
-        self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None, *, pop: bool = True
+        self, log: CommitLog, warn: Warn, offsets: Iterable[OffsetTable] | None = None, *, pop: bool = True
     ) -> None:
         self.log, self._warn = log, warn
-        # group to topic to queue to offset: with millions of them, a key for each would take most of the memory
-        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
-        for entry in group_offsets(log.layout, warn) if offsets is None else offsets:
-            queues = self._offsets.setdefault(entry.group, {}).setdefault(entry.topic, {})
-            queues[entry.queue_id] = entry.offset
+        self._offsets: dict[str, list[OffsetTable]] = {}  # by group, sorted by topic
+        for table in sort_tables(group_offsets(log.layout, warn) if offsets is None else offsets):
+            self._offsets.setdefault(table.group, []).append(table)
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
@@ -154,48 +161,56 @@ class ConsumerGroups:
         self._begins: dict[tuple[str, int], int] = {}
         self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
+    def holding(self) -> Iterator[Key]:
+        """Queues of groups whose POP consumers hold messages."""
+        return (key for key, count in self._in_flight.items() if count)
+
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
         for group in sorted(self._offsets):
-            yield from self._lag_of(group)
+            for place in self._places(group):
+                yield self._lag(group, place)
 
-    def _lag_of(self, group: str) -> Iterator[GroupLag]:
-        for topic, offsets in sorted(self._offsets.get(group, {}).items()):
+    def _places(self, group: str) -> Iterator["_Place"]:
+        """The queues of a group, sorted by topic and number."""
+        for topic, _group, offsets in self._offsets.get(group, ()):
             config = self.topics.topics.get(topic) if self.topics is not None else None
-            reads = range(config.read_queue_nums) if config is not None else range(0)
             on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
-            # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
+            # of a thousand read queues, leave out those with neither messages nor an offset
+            reads = range(config.read_queue_nums) if config is not None else range(0)
             for queue_id in sorted({*offsets, *(n for n in on_disk if n in reads)}):
-                state = topic_state(topic, queue_id, config) if self.topics is not None else None
-                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offsets.get(queue_id), state)
+                queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
+                low = self._begin(queue) if queue is not None else 0
+                high = queue.max_offset if queue is not None else 0
+                wrong = topic_state(topic, queue_id, config) if self.topics is not None else None
+                state = offset_state(offset, low, high, wrong)
+                yield _Place(topic, queue_id, queue, offset, low, high, state)
 
     def _pairs(self) -> set[tuple[str, str]]:
-        return {(topic, group) for group, topics in self._offsets.items() for topic in topics}
+        return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
 
-    def _lag(
-        self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
-    ) -> GroupLag:
-        low = self._begin(queue) if queue is not None else 0
-        high = queue.max_offset if queue is not None else 0
+    def _lag(self, group: str, place: "_Place") -> GroupLag:
+        topic, queue_id, queue, offset, low, high, state = place
         consumed = offset or 0
         last = self._tier_time(topic, queue_id, consumed - 1)
         if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
-            found = self.log.read(entry.physical_offset, crc=False)
-            last = found.record.store_timestamp if found is not None else 0
-        return lag_row(
+            message = self.log.read(entry.physical_offset, crc=False)
+            last = message.record.store_timestamp if message is not None else 0
+        return GroupLag(
             group=group,
             topic=topic,
             queueId=queue_id,
             consumerOffset=offset,
             minOffset=low,
             brokerOffset=high,
+            diff=high - consumed,
             lastTimestamp=last,
             state=state,
             inFlight=self._in_flight[topic, group, queue_id],
         )
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, where there is one; looked for once for each queue."""
+        """The lowest offset that consumers get: the tier's, if there is one. Cached for each queue."""
         key = queue.topic, queue.queue_id
         if key not in self._begins:
             low = queue.min_offset(self.log.min_offset)
@@ -203,7 +218,7 @@ class ConsumerGroups:
         return self._begins[key]
 
     def _tier_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of a message that the tier has; 0 without it."""
+        """Store time of a message in the tier; 0 if missing."""
         record = self._tier.record(topic, queue_id, offset) if self._tier is not None and offset >= 0 else None
         return record.store_timestamp if record is not None else 0
 
@@ -212,86 +227,72 @@ class ConsumerGroups:
         configured = self.groups.groups if self.groups is not None else {}
         names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         for group in sorted({*configured, *self._offsets}):
+            topics: set[str] = set()
+            queues = diff = retry_diff = problems = in_flight = 0
+            for place in self._places(group):
+                topic, behind = place.topic, max(place.high - (place.offset or 0), 0)
+                problems += place.state in PROBLEMS
+                in_flight += self._in_flight[topic, group, place.queue_id] if self._in_flight else 0
+                if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
+                    retry_diff += behind
+                else:
+                    topics.add(topic)
+                    queues += 1
+                    diff += behind
+            config = configured.get(group)
             dead = self.queues.of(DLQ_PREFIX + group)
-            yield group_info(
-                group,
-                [configured[group]] if group in configured else [],
-                list(self._lag_of(group)),
-                names,
-                sum(queue.max_offset - self._begin(queue) for queue in dead),
+            yield GroupInfo(
+                group=group,
+                configured=config is not None,
+                consumeEnable=config.consume_enable if config is not None else None,
+                retryMaxTimes=config.retry_max_times if config is not None else None,
+                topics=len(topics),
+                queues=queues,
+                diff=diff,
+                retryDiff=retry_diff,
+                deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
+                problems=problems,
+                inFlight=in_flight,
             )
 
 
 def topic_state(topic: str, queue_id: int, config: TopicConfig | None) -> str | None:
-    """What is wrong with a queue by the broker's table of topics; None where nothing is."""
+    """What the broker's table of topics says against a queue, if anything."""
     if config is None:
-        # 4.9 does not write every internal topic into the table, and light queues stand for no topic
+        # 4.9 does not enter every internal topic, and light queues have no topic of their own
         return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
     return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
 
-def lag_row(*, state: str | None, row: type[L] = GroupLag, **fields: Any) -> L:  # type: ignore[assignment]
-    """A queue of a group, where its offsets and what is known of its topic are known.
+def offset_state(offset: int | None, low: int | None, high: int | None, wrong: str | None) -> str:
+    """The state of a group in a queue.
 
     Args:
-        state: what its topic says of it, where that is the state; None otherwise.
-        fields: those of a row without ``diff`` and ``state``. An offset that is None is not known, except the group's.
+        low, high: the range of the queue; None if it is not known.
+        wrong: the answer of :func:`topic_state`.
     """
-    offset, low, high = fields["consumerOffset"], fields["minOffset"], fields["brokerOffset"]
     consumed = offset or 0
     if high is not None and consumed > high:
-        state = "ahead"
-    elif offset is not None and low is not None and consumed < low:
-        state = "expired"
-    elif state is None:
-        state = "none" if offset is None and high else "behind" if (high or 0) > consumed else "ok"
-        state = "unknown" if high is None else state
-    return row(diff=None if high is None else high - consumed, state=state, **fields)
+        return "ahead"
+    if offset is not None and low is not None and consumed < low:
+        return "expired"
+    if wrong is not None or high is None:
+        return wrong or "unknown"
+    return "none" if offset is None and high else "behind" if high > consumed else "ok"
 
 
-def group_info(
-    group: str,
-    configs: Sequence[SubscriptionGroup],
-    rows: Sequence[GroupLag],
-    names: RetryNames,
-    dead_letters: int | None,
-) -> GroupInfo:
-    """A group, and the sums of its queues.
-
-    Args:
-        configs: its settings, of each broker that has some. What they do not agree in is None.
-    """
-    retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
-    retries = {topic for topic in retries if names.of(topic).group == group}
-    own = [row for row in rows if row.topic not in retries]
-    enabled, times = {one.consume_enable for one in configs}, {one.retry_max_times for one in configs}
-    return GroupInfo(
-        group=group,
-        configured=bool(configs),
-        consumeEnable=enabled.pop() if len(enabled) == 1 else None,
-        retryMaxTimes=times.pop() if len(times) == 1 else None,
-        topics=len({row.topic for row in own}),
-        queues=len(own),
-        diff=_total(own),
-        retryDiff=_total([row for row in rows if row.topic in retries]),
-        deadLetters=dead_letters,
-        problems=sum(row.state in PROBLEMS for row in rows),
-        inFlight=_sum_in_flight(rows),
-    )
-
-
-def _total(rows: Sequence[GroupLag]) -> int | None:
-    return None if any(row.diff is None for row in rows) else sum(row.behind for row in rows)
-
-
-def _sum_in_flight(rows: Iterable[GroupLag]) -> int | None:
-    counts = [row.inFlight for row in rows]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+def total_diff(rows: Iterable[GroupLag]) -> int | None:
+    """The sum of lags; None if one of them is not known."""
+    total = 0
+    for row in rows:
+        if row.diff is None:
+            return None
+        total += row.behind
+    return total
 
 
 def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
-    """Lags added up by group, or by group and topic; they must come sorted."""
+    """The sums of sorted lags by group, or by group and topic."""
     rows: list[GroupLag] = []
 
     def key(lag: GroupLag) -> tuple[str, str]:
@@ -312,18 +313,18 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
         topic=rows[0].topic if by_topic else None,
         topics=len({row.topic for row in rows}),
         queues=len(rows),
-        diff=_total(rows),
+        diff=total_diff(rows),
         lastTimestamp=max((row.lastTimestamp for row in rows if row.lastTimestamp is not None), default=None),
         problems=sum(row.state in PROBLEMS for row in rows),
-        inFlight=_sum_in_flight(rows),
+        inFlight=None if any(row.inFlight is None for row in rows) else sum(row.inFlight or 0 for row in rows),
     )
 
 
 def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:
-    """What differs between two tables of offsets, sorted by group, topic and queue.
+    """The differences between two tables of offsets, sorted by group, topic and queue.
 
     Args:
-        equal: also tell what does not differ.
+        equal: include offsets that do not differ.
     """
     tables: list[dict[tuple[str, str, int], int]] = [
         {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (one, other)

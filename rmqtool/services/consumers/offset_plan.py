@@ -1,4 +1,4 @@
-"""Set consumer offsets: plan first, every row beside the range of its queue; then write, under the broker's lock.
+"""Set consumer offsets: first plan, with the range of each queue; then write, under the broker's lock.
 
 Source: broker.offset.ConsumerOffsetManager, tools ResetOffsetByTimeCommand and CloneGroupOffsetCommand.
 """
@@ -29,7 +29,7 @@ from rmqtool.store.tier.tier import Tier
 
 
 class Target(NamedTuple):
-    """Where offsets shall go."""
+    """Where to move offsets."""
 
     kind: str  # earliest, latest, time, offset or shift
     value: int = 0  # ms since the epoch, an offset, or how far to move
@@ -37,12 +37,12 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMove:
-    """One offset that is set, beside the range of its queue."""
+    """One offset to set, with the range of its queue."""
 
     group: str
     topic: str
     queueId: int
-    consumerOffset: int | None  # before; None where the group has none
+    consumerOffset: int | None  # before; None if the group has none
     newOffset: int
     change: int | None
     minOffset: int
@@ -61,7 +61,7 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetPlan:
-    """What would be set, or was."""
+    """Offsets to set, or that were set."""
 
     store: str
     file: str
@@ -72,7 +72,7 @@ class OffsetPlan:
 
     @property
     def changes(self) -> dict[Key, int]:
-        """Only what differs from now."""
+        """The moves that change something."""
         return {move.key: move.newOffset for move in self.moves if move.newOffset != move.consumerOffset}
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,10 +89,10 @@ Planner = Callable[["Queues", OffsetFile], list[OffsetMove]]
 
 
 class Queues:
-    """The ranges that offsets must be in.
+    """The ranges of queues, within which offsets must be.
 
     Args:
-        clamp: move an offset that is out of its range to the nearest end instead of refusing it.
+        clamp: move an offset outside its range to the nearest end instead of refusing it.
     """
 
     def __init__(self, layout: StoreLayout, *, clamp: bool) -> None:
@@ -102,7 +102,7 @@ class Queues:
         self._topics = topics_of(layout, lambda _text: None)
 
     def why_not(self, topic: str, queue_id: int) -> tuple[str, str] | None:
-        """(column, reason) why no broker has such a queue; None where one has."""
+        """(column, reason) why no broker can have this queue, or None."""
         on_disk = self.ids(topic)
         config = self._topics.topics.get(topic) if self._topics is not None else None
         if config is None and not on_disk:
@@ -117,7 +117,7 @@ class Queues:
         return {queue.queue_id for queue in self._queues.every(topic)}
 
     def offset_by_time(self, queue: AnyQueue, low: int, timestamp: int) -> int:
-        """The first queue offset at a time or later. What the tier alone has comes before the local messages.
+        """The first queue offset at or after a time. Messages only in the tier come before the local ones.
 
         Args:
             low: the lowest offset that consumers get.
@@ -138,7 +138,7 @@ class Queues:
         return offset_by_time(self.log, queue, timestamp)
 
     def move(self, key: Key, before: int | None, new: Callable[[AnyQueue | None, int, int], int]) -> OffsetMove:
-        """A row of the plan.
+        """One row of the plan.
 
         Args:
             new: the offset for (queue, lowest offset, highest offset); the lowest is the tier's where there is one.
@@ -220,10 +220,10 @@ def _new_offset(queues: Queues, target: Target, before: int | None) -> Callable[
 def clone(
     source: str, group: str, topics: list[str] | None, origin: Callable[[], Mapping[Key, int]] | None = None
 ) -> Planner:
-    """Plan to give a group the offsets of another, its retry topic aside.
+    """Plan to give a group the offsets of another, except for its retry topic.
 
     Args:
-        origin: has the offsets of the other; None for the file that is written.
+        origin: gives the offsets of the other group; None to read the file that is written.
     """
 
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
@@ -245,16 +245,16 @@ class Wanted(NamedTuple):
 
     key: Key
     offset: int
-    before: int | None  # what the plan was made on; None where the file does not say
+    before: int | None  # the offset on which the plan was based; None if the file does not say
     line: int = 0  # of the file
-    last: int | None = None  # fingerprint of the message before the offset; None where the file does not say
+    last: int | None = None  # fingerprint of the message before the offset; None if the file does not say
 
 
 def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
-    """Plan what a file says.
+    """Plan the offsets in a file.
 
     Raises:
-        BadValue: a row of another group, or a group that no broker could have.
+        BadValue: a row of another group, or an invalid group.
         Refused: an offset has moved since the file was made, or there is no such queue.
     """
 
@@ -286,7 +286,7 @@ def read_rows(path: str) -> list[Wanted]:
 
     Raises:
         UnreadableStore: there is no such file.
-        CorruptFile: not such a file.
+        CorruptFile: it is not such a file.
     """
     data = read_small(path)
     if data is None:
@@ -335,7 +335,7 @@ def _number(column: str, text: str | None, bits: int) -> int:
 
 
 def _check_group(group: str, file: OffsetFile) -> None:
-    """Refuse a group that no broker could have; one that a broker wrote down may have any name that it can look up.
+    """Refuse an invalid group; one that a broker has stored may have any name.
 
     Raises:
         BadValue: with the broker's reason.
@@ -349,7 +349,7 @@ def _check_group(group: str, file: OffsetFile) -> None:
 
 
 def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool = False) -> OffsetPlan:
-    """A plan on the store as it is; nothing is written."""
+    """Make a plan for the store as it is now; nothing is written."""
     warnings: list[str] = []
     file = opener(layout, warnings.append)
     moves = planner(Queues(layout, clamp=clamp), file)
@@ -372,10 +372,10 @@ def apply(
     clamp: bool = False,
     backup: str | None = None,
 ) -> OffsetPlan:
-    """Make the plan once more under the broker's lock and carry it out; the file before becomes ``.bak``.
+    """Plan once more under the broker's lock and carry it out; the old file becomes ``.bak``.
 
-    Where nothing would change nothing is written. A run that was killed is finished first; if it was one of the same
-    command that is all, for its offsets must not be moved twice.
+    If nothing changes, nothing is written. A killed run is finished first; if it was of the same command, nothing more
+    is done, as its offsets must not be moved twice.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.

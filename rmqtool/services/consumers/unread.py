@@ -1,4 +1,4 @@
-"""What goes unread when the beginning of the log moves up: messages that groups have not consumed, and delayed ones."""
+"""What is lost to consumers when the beginning of the log is removed: unconsumed and delayed messages."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from rmqtool.words import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """Messages of one topic that would go before a group has consumed them.
+    """Messages of one topic that would be removed before a group has consumed them.
 
     Attributes:
         group: None for delayed messages that wait for their time.
@@ -44,13 +44,13 @@ class Unread:
 
 
 def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[Unread]:
-    """What nobody has consumed of the messages in front of a physical offset, by group and topic.
+    """Unconsumed messages before a physical offset, by group and topic.
 
-    A group without an offset in a queue does not count: it may begin at the end. What the tier has stays. Batch queues
-    are not looked at.
+    A group without an offset in a queue does not count, as it may begin at the end. Messages in the tier stay. Batch
+    queues are left out.
     """
     log, tier = CommitLog(layout), Tier.of(layout)
-    found: dict[tuple[str | None, str], int] = {}
+    counts: dict[tuple[str | None, str], int] = {}
     groups = ConsumerGroups(log, warn)
     for row in groups.lag():
         queue = groups.queues.either(row.topic, row.queueId)
@@ -62,18 +62,18 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
             begin = max(begin, uploaded.max_offset)  # the tier has them
         going = first_behind(queue, physical_offset) - begin
         if going > 0:
-            found[row.group, row.topic] = found.get((row.group, row.topic), 0) + going
+            counts[row.group, row.topic] = counts.get((row.group, row.topic), 0) + going
     waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))
     if waiting:
-        found[None, SCHEDULE] = waiting
+        counts[None, SCHEDULE] = waiting
     return [
         Unread(group=group, topic=topic, messages=messages)
-        for (group, topic), messages in sorted(found.items(), key=lambda one: (one[0][0] or "", one[0][1]))
+        for (group, topic), messages in sorted(counts.items(), key=lambda one: (one[0][0] or "", one[0][1]))
     ]
 
 
 def _waiting(layout: StoreLayout, queues: TopicQueues, physical_offset: int, low: int) -> Iterator[int]:
-    """Delayed messages in front of an offset, by level."""
+    """Delayed messages before an offset, by level."""
     table = read_config(layout, "delayOffset.json")
     delivered = table.offsets if isinstance(table, DelayOffsets) else {}
     for queue in queues.of(SCHEDULE):

@@ -1,1 +1,1 @@
-"""Delayed messages: what waits in each level, and its delivery."""
+"""Delayed messages: the levels, and delivery."""

@@ -20,23 +20,23 @@ from rmqtool.store.queues.batch import PlainQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayLevel:
-    """One level of the table, and how far its queue has been delivered. Times are ms since the epoch."""
+    """One level of the table, and the progress of its queue. Times are ms since the epoch."""
 
     level: int
     queueId: int
     delay: int | None  # ms; None for a queue that no level of the table has
     minOffset: int
     maxOffset: int
-    deliveredOffset: int | None  # as delayOffset.json has it: the next to deliver; None without an entry
-    delivered: int  # messages of the queue that the level has passed
+    deliveredOffset: int | None  # from delayOffset.json: the next to deliver; None without an entry
+    delivered: int  # messages already delivered
     pending: int
-    due: int  # of those, what the broker would deliver at once
+    due: int  # of those, messages that the broker would deliver at once
     firstDeliverTimestamp: int | None  # of the pending ones, in the order of the queue
     lastDeliverTimestamp: int | None
     note: str | None = None
     kind: str = "level"  # or "timer": the timer wheel of 5.x, level 0
-    recalled: int = 0  # messages in the wheel that a later mark takes back; not among the pending ones
-    rolled: int = 0  # pending ones that are moved on when their slot fires, before they are due
+    recalled: int = 0  # messages in the wheel that were recalled; not counted as pending
+    rolled: int = 0  # pending ones whose slot fires before they are due, and that then move to another slot
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -52,20 +52,20 @@ class DelayedMessage:
     physicalOffset: int
     deliverTimestamp: int
     storeTimestamp: int
-    topic: str | None  # where it will go
+    topic: str | None  # its destination
     queueId: int | None
     msgId: str | None
     keys: str | None
     reconsumeTimes: int
     due: bool  # the broker would deliver it at once
     kind: str = "level"  # or "timer": in the timer wheel of 5.x, or on its way there; its level is 0
-    fireTimestamp: int | None = None  # of a timer message: the slot of the wheel that it is in, ms
-    rolled: bool = False  # moved on when that slot fires, for it is due later
-    recalled: bool = False  # taken back by a later mark: never delivered
+    fireTimestamp: int | None = None  # of a timer message: its slot of the wheel, ms
+    rolled: bool = False  # moves to another slot when this one fires, as it is due later
+    recalled: bool = False  # recalled, so never delivered
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        row = dict(zip(_MESSAGE_FIELDS, _message_values(self), strict=True))  # asdict() would copy each value deeply
+        row = dict(zip(_MESSAGE_FIELDS, _message_values(self), strict=True))  # asdict() would deep-copy each value
         row["keys"] = split_keys(self.keys or "")
         return row
 
@@ -78,9 +78,9 @@ class Delays:
     """The levels of one store.
 
     Args:
-        now: the time at which "due" is meant, ms.
-        topics: the store's queues, where they have been listed already.
-        saved: next offset of each level, in place of what ``delayOffset.json`` says.
+        now: the time that decides what is due, ms.
+        topics: the store's queues, if already listed.
+        saved: next offset of each level, instead of those in ``delayOffset.json``.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Delays:
         self.queues = {queue.queue_id: queue for queue in (topics or TopicQueues(log.layout)).of(SCHEDULE)}
 
     def delay(self, level: int) -> int | None:
-        """Delay of a level in ms; None where the table has no such level."""
+        """Delay of a level in ms; None if there is no such level."""
         return self.millis[level - 1] if 0 < level <= len(self.millis) else None
 
     def start(self, level: int) -> int:
-        """Queue offset from which a broker delivers: the saved one, moved into the queue's range as at its start."""
+        """Queue offset from which a broker delivers: the saved one, clamped to the queue's range."""
         queue = self.queues.get(level - 1)
         if queue is None:
             return 0
@@ -154,7 +154,7 @@ class Delays:
         return range(start, start + self._due(queue, level, start) if queue is not None else start)
 
     def next_time(self, level: int) -> int | None:
-        """When the first pending message of a level may be delivered; None where none waits, or none ever will be."""
+        """When the first pending message of a level may be delivered; None if there is none, or it never will be."""
         delay, queue = self.delay(level), self.queues.get(level - 1)
         start = self.start(level)
         entry = queue.entry(start) if queue is not None and start < queue.max_offset else None
@@ -164,17 +164,17 @@ class Delays:
         return time if time <= self.now + delay else self.now
 
     def _deliver_time(self, level: int, code: int, physical_offset: int) -> int:
-        """When a message is to be delivered, ms: its queue says so, or where it has an extension, its store time does.
+        """When a message is due, ms: by its queue entry, or with an extension by its store time.
 
         Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (computeDeliverTimestamp).
         """
         if not is_ext_address(code):
             return code
-        found = self.log.read(physical_offset, crc=False)
-        return found.record.store_timestamp + (self.delay(level) or 0) if found is not None else self.now
+        message = self.log.read(physical_offset, crc=False)
+        return message.record.store_timestamp + (self.delay(level) or 0) if message is not None else self.now
 
     def _due(self, queue: PlainQueue, level: int, start: int) -> int:
-        """How many pending messages come before the first that must still wait; none is looked at behind that one."""
+        """The number of pending messages before the first that is not due yet."""
         delay, count = self.delay(level), 0
         if delay is None:
             return 0  # a broker has no task for it
@@ -188,8 +188,8 @@ class Delays:
                     place = int(units["physical_offset"][row])
                     codes[row] = time = self._deliver_time(level, int(codes[row]), place)
                     if self.now < time <= self.now + delay:
-                        break  # nothing behind it is looked at
-            # a time further away than the level's own delay cannot be meant: the broker takes it for now
+                        break  # later ones are not examined
+            # a time further away than the level's delay is invalid: the broker delivers at once
             waits = (codes > self.now) & (codes <= self.now + delay)
             at = np.flatnonzero(waits)
             if len(at):
@@ -198,7 +198,7 @@ class Delays:
         return count
 
     def pending(self, level: int | None = None, *, due_only: bool = False) -> Iterator[DelayedMessage]:
-        """Messages that are not delivered yet, level by level in the order of delivery."""
+        """Messages not delivered yet, by level, in the order of delivery."""
         for number in sorted(self.queues):
             if level not in (None, number + 1):
                 continue
@@ -221,6 +221,6 @@ class Delays:
 
 
 def number_of(text: str | None) -> int | None:
-    """A decimal property of at most 18 digits; None where it is none."""
+    """The value of a decimal property of at most 18 digits, or None."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) < 19 else None

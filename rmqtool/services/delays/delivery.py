@@ -1,9 +1,8 @@
-"""Deliver delayed messages: each level's queue in its order, from the level's offset on.
+"""Deliver delayed messages: the queue of each level in order, from the level's offset.
 
-A message goes to its own topic and queue with all that was stored of it, ``DELAY``, ``REAL_TOPIC`` and ``REAL_QID``
-too: the broker takes them out of its memory only. Delivery is at least once: what was delivered is in the log before
-the offset of its level is written. Messages at the end of what is due that are gone, or dropped, are passed for good; a
-broker looks at them again after each start.
+A message goes to its real topic and queue with all its stored properties, even ``DELAY``, ``REAL_TOPIC`` and
+``REAL_QID``, as with a broker. Delivery is at least once: a delivered message is in the log before the offset of its
+level is written. Missing and dropped messages are skipped for good; a broker examines them again after each start.
 
 Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 """
@@ -29,18 +28,18 @@ class Delivered:
     """What one pass over the levels did."""
 
     delivered: int = 0
-    discarded: int = 0  # half messages that were sent with a delay level: a broker drops them here
+    discarded: int = 0  # half messages sent with a delay level, which a broker drops
     skipped: int = 0  # entries whose message is gone
-    rolled: int = 0  # timer messages that were moved on, for their time is farther away than the wheel reaches
-    recalled: int = 0  # timer messages that were taken back
-    stuck: list[int] = field(default_factory=list)  # levels that stand before a message that cannot be delivered
+    rolled: int = 0  # timer messages moved to a later slot, as their time is beyond the wheel's range
+    recalled: int = 0  # recalled timer messages
+    stuck: list[int] = field(default_factory=list)  # levels blocked by a message that cannot be delivered
 
 
 class Delivery:
     """Delivers the delayed messages of a store that is open for writing.
 
     Args:
-        state: has the levels' offsets; who owns it persists them.
+        state: has the levels' offsets; its owner persists them.
     """
 
     def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
@@ -52,10 +51,10 @@ class Delivery:
         return Delays(CommitLog(layout), now, self.warn, TopicQueues(layout), self.state.delay_offsets)
 
     def next_time(self, now: int, stuck: Collection[int] = ()) -> int | None:
-        """When a message is to be delivered next, ms; None where none waits.
+        """When the next message is due, ms; None if none waits.
 
         Args:
-            stuck: levels that are not looked at.
+            stuck: levels to leave out.
         """
         delays = self._delays(now)
         times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1) if level not in stuck)
@@ -73,16 +72,16 @@ class Delivery:
 
         Args:
             now: ms since the epoch.
-            stop: asked before each message; true ends the pass.
-            done: counted on, so that an error leaves what was done before it.
-            after_each: called after each message, when the offset of its level is behind it.
+            stop: called before each message; true ends the pass.
+            done: updated as work is done, so that it is right after an error.
+            after_each: called after each message, once the offset of its level is after it.
         """
         done = Delivered() if done is None else done
         delays = self._delays(now)
         ranges = {level: delays.due(level) for level in range(1, len(delays.millis) + 1)}
         for level, due in ranges.items():
             if self.state.delay_offsets.get(level) not in (None, due.start) and level - 1 in delays.queues:
-                self.state.set_delay_offset(level, due.start)  # it was outside the queue
+                self.state.set_delay_offset(level, due.start)  # the offset was outside the queue
         if not any(ranges.values()):
             return done
         with stage("delivering delayed messages", sum(map(len, ranges.values())), "messages") as delivering:
@@ -129,7 +128,7 @@ class Delivery:
         self.state.set_delay_offset(level, due.stop)
 
     def _try_delivery(self, message: QueueMessage) -> str:
-        """Put a message where it belongs; else why not."""
+        """Deliver a message; returns why it cannot be delivered, or None."""
         topic, queue_id = message.properties.get(REAL_TOPIC), java_int(message.properties.get(REAL_QID, ""))
         if topic is None or queue_id is None:
             return f"no {REAL_TOPIC} or {REAL_QID}"
@@ -139,7 +138,7 @@ class Delivery:
 
 
 def deliver_due(store: Store, now: int, warn: Warn) -> Delivered:
-    """Deliver what is due at a time, once, and write down how far each level is."""
+    """Deliver once what is due at a time, and write the offsets of the levels."""
     state = BrokerState(store, warn)
     try:
         done = Delivery(store, state, warn).deliver_due(now)

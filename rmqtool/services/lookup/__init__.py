@@ -1,1 +1,1 @@
-"""Messages, queues, topics and config files, looked up."""
+"""Look-ups of messages, queues, topics and config files."""

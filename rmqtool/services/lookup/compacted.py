@@ -1,4 +1,4 @@
-"""Compacted topics of 5.x as their consumers see them: from the compaction log, and the newest message of each key.
+"""Compacted topics of 5.x: pulls from the compaction log, and the newest message of each key.
 
 Source: store.DefaultMessageStore.getMessage, store.kv.CompactionLog.getMessage.
 """
@@ -24,9 +24,9 @@ def is_compacted(layout: StoreLayout, topic: str, warn: Warn) -> bool:
 
 
 def compacted_queue(layout: StoreLayout, topic: str, queue_id: int, warn: Warn) -> CompactionQueue | None:
-    """What consumers of a queue are answered from; None where that is the commit log.
+    """The compaction log of a queue, from which its consumers are served; None if it is not compacted.
 
-    A queue that is compacted and has no files is one without messages.
+    A compacted queue without files is empty.
     """
     return CompactionQueue(layout, topic, queue_id) if is_compacted(layout, topic, warn) else None
 
@@ -52,11 +52,11 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
             if messages and (len(messages) >= max_msg_nums or total + size > most_bytes or len(messages) >= most):
                 return GetResult(status, following, low, high, messages)
             following = base + count
-            found = queue.at(position, size)
-            if found is None:
+            message = queue.at(position, size)
+            if message is None:
                 status = status if messages else GetStatus.MESSAGE_WAS_REMOVING
                 continue
-            messages.append(found)
+            messages.append(message)
             total, status = total + size, GetStatus.FOUND
         if rows:
             return GetResult(status, following, low, high, messages)
@@ -66,16 +66,16 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
 def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[Found]:
     """The newest message of each key of a topic, or of some keys; queue by queue, oldest first.
 
-    Clients send a key to one queue always. Where they did not, each queue has its own newest message of it.
+    Clients normally send a key to one queue. Otherwise each queue has its own newest message.
     """
-    found: list[Found] = []
+    messages: list[Found] = []
     for queue in compaction_queues(layout, topic):
-        found += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
-    return found
+        messages += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
+    return messages
 
 
 def only_compacted(layout: StoreLayout, topic: str) -> Iterator[Found]:
-    """Messages of a topic that its compaction log has, and the commit log has no more."""
+    """Messages of a topic that only its compaction log still has."""
     log = CommitLog(layout)
     for queue in compaction_queues(layout, topic):
         plain = open_any_queue(layout, topic, queue.queue_id)

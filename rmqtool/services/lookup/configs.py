@@ -1,25 +1,25 @@
-"""Config files for those who look: as a broker would take them at its start, with a word on what is wrong with them."""
+"""Config files for reading: as a broker would load them at its start, with warnings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from formats.config.file import ConfigFile
-from formats.config.files import ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
+from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset, SubscriptionGroups, Topics
 from rmqtool.errors import CorruptFile
-from rmqtool.services.lookup.offsets import FILES
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 
+FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 Warn = Callable[[str], None]
 
 
 def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
-    """A config file, or its ``.bak`` where it is missing or broken; None where there is neither.
+    """A config file, or its ``.bak`` if it is missing or broken; None if there is neither.
 
     Raises:
         CorruptFile: broken, and no good ``.bak``.
     """
     try:
-        found = read_config(layout, name)
+        config = read_config(layout, name)
     except CorruptFile as err:
         try:
             older = read_config(layout, name, bak=True)
@@ -29,13 +29,13 @@ def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None
             raise
         warn(f"{err}: that one is read, as a broker does at its start")
         return older
-    if found is None and (found := read_config(layout, name, bak=True)) is not None:
+    if config is None and (config := read_config(layout, name, bak=True)) is not None:
         warn(f"{layout.path('config', name)}: missing: {name}.bak is read, as a broker does at its start")
-    return found
+    return config
 
 
 def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
-    """As :func:`load_config`, for what an answer can do without: a file that cannot be read is only a warning."""
+    """As :func:`load_config`, but a file that cannot be read is only a warning."""
     try:
         return load_config(layout, name, warn)
     except CorruptFile as err:
@@ -44,33 +44,56 @@ def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | N
 
 
 def topics_of(layout: StoreLayout, warn: Warn) -> Topics | None:
-    """``topics.json``; None where it is lost: then no topic can be called unknown."""
-    found = look_at_config(layout, "topics.json", warn)
-    return found if isinstance(found, Topics) else None
+    """``topics.json``; None if it is lost: then no topic can be called unknown."""
+    config = look_at_config(layout, "topics.json", warn)
+    return config if isinstance(config, Topics) else None
 
 
 def groups_of(layout: StoreLayout, warn: Warn) -> SubscriptionGroups | None:
-    """``subscriptionGroup.json``; None where it is lost."""
-    found = look_at_config(layout, "subscriptionGroup.json", warn)
-    return found if isinstance(found, SubscriptionGroups) else None
+    """``subscriptionGroup.json``; None if it is lost."""
+    config = look_at_config(layout, "subscriptionGroup.json", warn)
+    return config if isinstance(config, SubscriptionGroups) else None
 
 
-def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[QueueOffset]:
-    """Every offset that the broker keeps for its groups; the files are read before the first one.
+def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
+    """The offsets that the broker keeps for its groups; the files are read before the first table.
 
     Raises:
         CorruptFile: an offsets file is broken, and has no good ``.bak``.
     """
-    tables = [load_config(layout, name, warn) for name in FILES]
-    return (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())
+    found = [load_config(layout, name, warn) for name in FILES]
+    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
-def known_offsets(layout: StoreLayout, warn: Warn) -> dict[tuple[str, str, int], int]:
-    """(topic, group, queue) to offset, as far as the files can be read; see also :func:`known_entries`."""
-    return {(entry.topic, entry.group, entry.queue_id): entry.offset for entry in known_entries(layout, warn)}
+def known_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
+    """As :func:`group_offsets`, as far as the files can be read."""
+    found = [look_at_config(layout, name, warn) for name in FILES]
+    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
-def known_entries(layout: StoreLayout, warn: Warn) -> Iterator[QueueOffset]:
-    """Every offset that the broker keeps for its groups, as far as the files can be read."""
-    tables = [look_at_config(layout, name, warn) for name in FILES]
-    return (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())
+def sort_tables(tables: Iterable[OffsetTable]) -> Iterator[OffsetTable]:
+    """Tables sorted by group and topic, not copied, for there may be millions of offsets.
+
+    Of two tables of the same group and topic, as two files may have them, the second counts.
+    """
+    last: OffsetTable | None = None
+    for table in sorted(tables, key=lambda table: (table.group, table.topic)):
+        if last is not None and table[:2] == last[:2]:
+            table = table._replace(queues={**last.queues, **table.queues})
+        elif last is not None:
+            yield last
+        last = table
+    if last is not None:
+        yield last
+
+
+def sort_offsets(tables: Iterable[OffsetTable]) -> Iterator[QueueOffset]:
+    """Each offset, sorted by group, topic and queue."""
+    for topic, group, queues in sort_tables(tables):
+        for queue_id in sorted(queues):
+            yield QueueOffset(topic, group, queue_id, queues[queue_id])
+
+
+def offsets_of(tables: Iterable[OffsetTable]) -> dict[tuple[str, str], Mapping[int, int]]:
+    """(Topic, group) to the offsets of their queues; see :func:`sort_tables`."""
+    return {(topic, group): queues for topic, group, queues in sort_tables(tables)}

@@ -20,8 +20,8 @@ from rmqtool.store.queues.rocks import RocksQueue
 M = TypeVar("M")
 ReadRecord: TypeAlias = Callable[[int, int], M | None]
 """The message of an entry's physical offset and size, in whatever form; None where it is gone."""
-_SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
-IN_MEMORY = Limit(256 << 10, 32)  # of answers whose messages are, as a broker thinks
+_SCAN_BYTES = 16_000  # bytes of queue entries that 4.9 examines in one call, or 20 per requested message
+IN_MEMORY = Limit(256 << 10, 32)  # limits of answers whose messages are
 ON_DISK = Limit(64 << 10, 8)
 
 
@@ -36,7 +36,7 @@ class GetResult(NamedTuple, Generic[M]):
 
 
 class PulledRecords(NamedTuple):
-    """As :class:`GetResult`, with the records of the messages one behind the other."""
+    """As :class:`GetResult`, with the records of the messages in one buffer."""
 
     status: GetStatus
     next_begin_offset: int
@@ -48,7 +48,7 @@ class PulledRecords(NamedTuple):
 
 @cache
 def physical_memory() -> int:
-    """Bytes of RAM; the broker takes older messages than 40 % of it to be on disk."""
+    """Bytes of RAM; the broker assumes that only messages in the last 40 % of it are in memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -66,9 +66,9 @@ def get_message(
         if nothing is not None:
             return nothing
         end = log.segments.files[-1].end if log.segments.files else 0
-        found = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
-        messages = [message for record in found.messages for message in record.messages()]
-        return found._replace(messages=messages)
+        result = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
+        messages = [message for record in result.messages for message in record.messages()]
+        return result._replace(messages=messages)
     return select(
         log,
         queue,
@@ -91,15 +91,15 @@ def select(
     release: Release | None = None,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
-    """What one pull gets.
+    """The result of one pull.
 
     Args:
         log_end: physical offset behind the newest message.
         release: as in :func:`get_message`.
-        accept: the filter of the subscription, asked before a message is read.
+        accept: the filter of the subscription, applied to the entry before the message is read.
     """
     if queue is None:
-        # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
+        # a look-up creates the queue in the broker's memory, so a missing queue looks like an empty one
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
     low, high = queue.min_offset(log.min_offset, release), queue.max_offset
     if (nothing := nothing_at(offset, low, high)) is not None:
@@ -124,22 +124,22 @@ def select(
         following = queue_offset + 1
         if accept is not None and not accept(QueueEntry(queue_offset, *unit[:3])):
             continue
-        found = read(physical_offset, size)
-        if found is None:
+        message = read(physical_offset, size)
+        if message is None:
             if not messages:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             skip_to = (physical_offset // log.file_size + 1) * log.file_size
             continue
-        messages.append(found)
+        messages.append(message)
         total += size
         status, skip_to = GetStatus.FOUND, -1
     return GetResult(status, following, low, high, messages)
 
 
 def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int | None, int]:
-    """(queue offset up to which one pull looks, None where there is no entry; the next offset in that case)."""
+    """(queue offset up to which a pull reads, or None without an entry; the next offset in that case)."""
     if isinstance(queue, RocksQueue):
-        # a broker asks for as many units as messages, and has no next file to go on with
+        # a broker reads as many units as messages, and does not continue in the next file
         return (offset + max(max_msg_nums, 1), 0) if queue.unit(offset) is not None else (None, 0)
     file = queue.segments.find(offset * UNIT)
     if file is None:
@@ -148,7 +148,7 @@ def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int |
 
 
 def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
-    """The answer to a pull outside [low, high), which has no messages; None for one inside."""
+    """The empty answer to a pull outside [low, high), or None."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
     if offset < low:
@@ -161,19 +161,19 @@ def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
 
 
 def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
-    """(bytes, messages) at most in one answer that has this message."""
+    """(most bytes, most messages) of an answer with this message."""
     return ON_DISK if log_end - physical_offset > kept_in_memory() else IN_MEMORY
 
 
 def within(messages: int) -> tuple[Limit, Limit]:
-    """The limits of an answer of at most so many messages, for what is in memory and what is on disk."""
+    """The limits of an answer of at most this many messages, in memory and on disk."""
     return Limit(IN_MEMORY.bytes, min(IN_MEMORY.messages, messages)), Limit(
         ON_DISK.bytes, min(ON_DISK.messages, messages)
     )
 
 
 def kept_in_memory() -> int:
-    """Bytes at the end of the log that a broker takes to be in memory."""
+    """Bytes at the end of the log that a broker assumes to be in memory."""
     return physical_memory() * 40 // 100
 
 
@@ -186,13 +186,13 @@ def select_batches(
     log_end: int,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
-    """A pull from a batch queue, which 5.x alone has: whole records, the first of them whatever it holds.
+    """A pull from a batch queue (5.x only): whole records, at least one.
 
-    A broker sends the first batch as a whole also where the offset lies inside it, and so the messages here may begin
-    before the offset: see :func:`asked_for`. The next offset is that behind the last batch.
+    A broker sends the whole first batch even if the offset lies inside it, so the messages may begin before the offset:
+        see :func:`asked_for`. The next offset is that after the last batch.
 
     Args:
-        offset: one that the queue has.
+        offset: an existing offset.
         log_end, accept: as in :func:`select`.
         low: the queue's lowest offset.
     """
@@ -212,17 +212,17 @@ def select_batches(
         following = entry.queue_offset + entry.batch_num
         if accept is not None and not accept(entry):
             continue
-        found = read(entry.physical_offset, entry.size)
-        if found is None:
+        message = read(entry.physical_offset, entry.size)
+        if message is None:
             status = status if records else GetStatus.MESSAGE_WAS_REMOVING
             continue
-        records.append(found)
+        records.append(message)
         total, count, status = total + entry.size, count + entry.batch_num, GetStatus.FOUND
     return GetResult(status, following, low, high, records)
 
 
 def asked_for(result: GetResult[Found], queue: AnyQueue | None, offset: int, count: int) -> list[Found]:
-    """The messages of an answer, at most so many, without those of a batch that lie before the offset."""
+    """The messages of an answer from the offset on, at most this many."""
     if not isinstance(queue, BatchQueue):
         return result.messages
     return [message for message in result.messages if message.record.queue_offset >= offset][:count]

@@ -1,5 +1,6 @@
 """What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
 
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,13 +12,13 @@ from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.model.topics import TopicConfig
-from formats.variants import dledger, epoch
+from formats.variants import epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import files_below, list_dir, read_small
+from rmqtool.store.disk.segments import files_below, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library
@@ -25,6 +26,7 @@ from rmqtool.store.layout.tier_signs import FOLDER, METADATA, tiered_folder
 from rmqtool.store.layout.tiered import TieredQueueInfo, tiered_queues
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
@@ -55,7 +57,7 @@ class TopicInfo:
     messages: int | None  # between the lowest and highest offsets of its local queues
     configured: bool
     nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
-    inTierAlone: int | None = 0  # further messages, that only tiered storage has
+    inTierAlone: int | None = 0  # messages only in tiered storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class StoreInfo:
     identity: str | None = None  # CLUSTER#BROKER#ID of controller mode
     epochs: list[dict[str, int]] = field(default_factory=list)  # of masters, in controller mode
     tiered: list[TieredQueueInfo] = field(default_factory=list)  # queues of tiered storage
-    roles: list[RoleFact] = field(default_factory=list)  # what the directory is, and what shows it
+    roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and what shows it
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -90,7 +92,7 @@ class StoreInfo:
 
 
 def store_info(layout: StoreLayout) -> StoreInfo:
-    """Look at everything, change nothing; what cannot be read becomes a problem in the answer."""
+    """Examine a store; what cannot be read is listed as a problem."""
     layout = layout.passing_over()
     problems: list[str] = []
     log = CommitLog(layout)
@@ -100,7 +102,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
     if newest is not None and (message := log.read(newest.physical_offset, crc=False)) is not None:
         last = message.record.store_timestamp
-    first = log.read(log.min_offset, crc=False) if log.segments.files else None
+    first = log.first()
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
     identity, epochs = _replication(layout, problems)
@@ -165,7 +167,7 @@ def _holder(layout: StoreLayout) -> int | None:
 
 
 def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, list[dict[str, int]]]:
-    """What controller mode says of the store: whose it is, and where each master's epoch begins."""
+    """Identity and epochs of a store in controller mode."""
     identity, epochs = None, []
     try:
         if (data := read_small(layout.path("brokerIdentity"))) is not None:
@@ -178,17 +180,17 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
 
 
 def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[str]) -> dict[str, int]:
-    """Topic to the number of messages that tiered storage alone has."""
-    found: dict[str, int] = {}
+    """Topic to the number of messages only in tiered storage."""
+    counts: dict[str, int] = {}
     try:
         tier = Tier.of(layout)
         for (topic, _id), alone in tier.all_alone(local_ranges(layout, queues)).items() if tier else ():
-            found[topic] = found.get(topic, 0) + len(alone)
+            counts[topic] = counts.get(topic, 0) + len(alone)
     except (CorruptFile, UnreadableStore) as err:
         problems.append(f"tiered storage: {err}")
     except MissingRuntime:
         pass  # the note on these files says so
-    return found
+    return counts
 
 
 def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
@@ -222,7 +224,7 @@ def _abort_pid(content: bytes | None, problems: list[str]) -> int | None:
 
 
 def checkpoint_fields(data: bytes) -> dict[str, int]:
-    """The checkpoint's values by the broker's own names."""
+    """The checkpoint's values, under the broker's names."""
     point = checkpoint.parse(data)
     return {
         "physicMsgTimestamp": point.physic_msg_timestamp,
@@ -234,7 +236,7 @@ def checkpoint_fields(data: bytes) -> dict[str, int]:
 
 
 def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
-    """Topics and groups that the config files name; a broken file is listed among the problems already."""
+    """Topics and groups in the config files; a broken file is already listed as a problem."""
     topics: dict[str, TopicConfig] = {}
     groups: set[str] = set()
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
@@ -252,7 +254,7 @@ def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
 
 
 def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[FileGroup]:
-    found = [
+    files = [
         FileGroup(kind="commitlog", files=len(log.segments), bytes=log.segments.bytes, fileSize=log.file_size),
     ]
     forms = rocksdb_forms(layout)
@@ -262,56 +264,56 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
             note = _form_note(form) + _unbuilt(log) if form is not None else None
-            found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
+            files.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
         count, size = files_below(layout.path(place))
-        found.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
+        files.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
     slots, entries = geometry_of(layout)
     problems += [
         f"{file.path}: {file.reason}" for file in open_index(layout, whole=False) if isinstance(file, BadIndex)
     ]
     count, size = files_below(layout.path("index"))
-    found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
+    files.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
     tiered = tiered_folder(layout) or layout.path(FOLDER)
     others = {kind: layout.path(kind) for kind in ("config", "timerlog", "compaction", "tiered_index_file")}
     for kind, path in {**others, FOLDER: tiered}.items():
         count, size = files_below(path)
         if count:
-            found.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
-    found += [
-        FileGroup(kind=entry.name, files=count, bytes=size, note=_dledger_note(entry.path, problems))
-        for entry in list_dir(layout.root)
-        if entry.name.startswith("dledger-")
-        for count, size in [files_below(entry.path)]
+            files.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
+    files += [
+        FileGroup(kind=os.path.basename(ledger.folder), files=count, bytes=size, note=_dledger_note(ledger, problems))
+        for ledger in DLedgerLog.of(layout)
+        for count, size in [files_below(ledger.folder)]
     ]
-    return found
+    return files
 
 
 def _note(layout: StoreLayout, kind: str) -> str | None:
-    """What a part holds, where that can be said in a line."""
+    """A note on a part of the store, or an empty text."""
     if kind == "compaction":
         queues = compaction_queues_of(layout)
         return f"{counted(sum(queue.messages for queue in queues), 'message')} in {counted(len(queues), 'queue')}"
     return "index of tiered storage: not read" if kind == "tiered_index_file" else None
 
 
-def _dledger_note(folder: str, problems: list[str]) -> str:
-    """How far a DLedger log goes, by its own small files."""
-    words = "DLedger commit log: not read"
+def _dledger_note(log: DLedgerLog, problems: list[str]) -> str:
+    """A note on a DLedger log's entries, from its index and its small files."""
+    text = "DLedger commit log"
     try:
-        if (data := read_small(f"{folder}/checkpoint")) is not None:
-            end, committed = dledger.parse_checkpoint(data)
-            words += f"; entries up to {end}, committed up to {committed}"
-        if (data := read_small(f"{folder}/currterm")) is not None:
-            term, leader = dledger.parse_current_term(data)
-            words += f"; term {term}" + (f", voted for {leader}" if leader else "")
+        if (last := log.last()) is not None:
+            text += f"; entries up to {last.index} of term {last.term}, committed up to {log.marks()[1]}"
+        term, leader = log.term()
+        if term >= 0:
+            text += f"; term {term}" + (f", voted for {leader}" if leader else "")
+        if (behind := log.uncommitted()) is not None:
+            text += f"; {counted(behind.entries, 'message')} behind the committed index"
     except (FormatError, RmqError) as err:
-        problems.append(f"{folder}: {err}")
-    return words
+        problems.append(f"{log.folder}: {err}")
+    return text
 
 
 def _unbuilt(log: CommitLog) -> str:
-    """That queues in RocksDB lack messages of the log, where they do."""
+    """A note if queues in RocksDB lack messages of the log."""
     with suppress(CorruptFile, MissingRuntime):
         if (built := built_only_to(log)) is not None:
             return f"; has the log up to physical offset {built} only"

@@ -1,23 +1,23 @@
-"""Consumer offsets beside the queues that they point into (admin.OffsetWrapper, admin.ConsumeStats)."""
+"""Consumer offsets with their queues (admin.OffsetWrapper, admin.ConsumeStats)."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from formats.config.files import ConsumerOffsets
+from rmqtool.contract import row_dict
 from rmqtool.errors import UnreadableStore
+from rmqtool.services.lookup.configs import FILES, sort_offsets
+from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import open_any_queue
 from rmqtool.store.tier.tier import Tier
-
-FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRow:
-    """How far one group has come in one queue. ``diff`` is what it has not consumed yet; None without the queue."""
+    """The offset of a group in a queue. ``diff`` counts unconsumed messages; None without the queue."""
 
     topic: str
     group: str
@@ -26,14 +26,14 @@ class OffsetRow:
     minOffset: int | None
     brokerOffset: int | None
     diff: int | None
-    lag: int | None = field(init=False)  # diff, by the word that people use
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class StoredOffset:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return row_dict(self)
 
 
 OFFSET_FIELDS = tuple(OffsetRow.__dataclass_fields__)
@@ -60,13 +60,12 @@ def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[Offs
         UnreadableStore: the store has no offsets file.
     """
     tables = [read_config(layout, name, bak=bak) for name in FILES]
-    entries = [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
     if all(table is None for table in tables):
         suffix = ".bak" if bak else ""
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
-    log_begin, tier = CommitLog(layout).min_offset, Tier.of(layout)
-    for entry in sorted(entries, key=lambda e: (e.group, e.topic, e.queue_id)):
-        queue = open_any_queue(layout, entry.topic, entry.queue_id) if entry.queue_id >= 0 else None
+    log_begin, tier, queues = CommitLog(layout).min_offset, Tier.of(layout), TopicQueues(layout)
+    for entry in sort_offsets(table for file in tables if isinstance(file, ConsumerOffsets) for table in file.tables()):
+        queue = queues.either(entry.topic, entry.queue_id)
         high = queue.max_offset if queue else None
         low = queue.min_offset(log_begin) if queue else None
         if tier is not None and low is not None:

@@ -1,4 +1,4 @@
-"""Numbers joined to numbers in 16 bytes a pair: what joins of millions of messages need to be held in memory."""
+"""A multimap of numbers with 16 bytes per pair, for joins over millions of messages."""
 
 from array import array
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Pairs:
-    """A map from a 64-bit number to all values that were added to it, in the order in which they came."""
+    """A map from 64-bit numbers to values, which keep the order in which they were added."""
 
     def __init__(self) -> None:
         self._keys, self._values = array("q"), array("q")
@@ -20,7 +20,7 @@ class Pairs:
         return len(self._keys)
 
     def add(self, key: int, value: int) -> None:
-        """One more value of a key."""
+        """Add a value to a key."""
         self._keys.append(key)
         self._values.append(value)
         self._sorted = None
@@ -30,11 +30,11 @@ class Pairs:
         import numpy as np
 
         if self._sorted is None:
-            # copies: an array that numpy looks into cannot grow any more
+            # copied, as an array with an exported buffer cannot grow
             keys, values = (np.array(column, dtype=np.int64) for column in (self._keys, self._values))
             order = np.argsort(keys, kind="stable")
             self._sorted = keys[order], values[order]
         keys, values = self._sorted
         low, high = np.searchsorted(keys, key, "left"), np.searchsorted(keys, key, "right")
-        found: list[int] = values[low:high].tolist()
-        return found
+        matches: list[int] = values[low:high].tolist()
+        return matches

@@ -1,6 +1,6 @@
 """Find messages: by key, id, queue offset or scan (DefaultMessageStore.queryMessage, MQAdminImpl; store-engine 5.4).
 
-The broker answers by hash alone and leaves the comparison to the client; here topic and key are compared.
+A broker answers by hash and clients compare keys; here topic and key are compared.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,20 +22,20 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 if TYPE_CHECKING:
     from rmqtool.store.queues.message_store import RocksIndex
 
-_SECOND = 999  # ms that the index may say too little
+_SECOND = 999  # ms by which times in the index may be too low
 _COMPACTED = "compaction/compactionLog"
 _KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 Warn = Callable[[str], None]
 
 
 class Search(NamedTuple):
-    """Where to look, beside the index."""
+    """Conditions of a search."""
 
-    scan: bool = False  # go through the whole log when the index has no answer
+    scan: bool = False  # read the whole log if the index has no answer
     limit: int | None = None
     begin: int = 0  # store time, ms
     end: int = MAX_TIME
-    by_second: bool = False  # compare times as the index has them, in whole seconds, which is what a broker does
+    by_second: bool = False  # compare times in whole seconds, as a broker does through the index
 
     @property
     def index_begin(self) -> int:
@@ -48,21 +48,21 @@ class Search(NamedTuple):
 
 
 def _raw(text: str) -> bytes:
-    """Bytes of a word of the command line or a directory's name, which need not be UTF-8."""
+    """Bytes of an argument or a directory name, which need not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def has_key(record: Record, topic: bytes, key: str) -> bool:
-    """Whether a record is of this topic and carries this key, or has it as its unique id."""
+    """Whether a record of this topic has this key or unique id."""
     if record.topic != topic:
         return False
-    if "\ufffd" in key:  # what malformed bytes are read as, too
+    if "\ufffd" in key:  # also stands for malformed bytes
         properties = parse(record.properties)
         return properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS, ""))
     try:
         wanted = _raw(key)
     except UnicodeEncodeError:
-        return False  # no bytes are read as a lone surrogate
+        return False  # a lone surrogate matches no bytes
     stored = parse_raw(record.properties)
     return stored.get(_UNIQ_KEY) == wanted or (wanted != b"" and wanted in stored.get(_KEYS, b"").split(b" "))
 
@@ -73,7 +73,7 @@ class _Index:
     def __init__(self, log: CommitLog, warn: Warn) -> None:
         self._log, self._files = log, _files(log.layout, warn)
         self._rocks = self._in_rocks(warn)
-        self._behind: int | None = None  # physical offset from which on the log is not in RocksDB
+        self._behind: int | None = None  # physical offset from which the log is not in RocksDB's index
         if self._rocks is not None:
             last = log.read(self._rocks.end, crc=False) if self._rocks.end is not None else None
             begin = last.physical_offset + last.record.total_size if last is not None else max(log.min_offset, 0)
@@ -87,7 +87,7 @@ class _Index:
     def _in_rocks(self, warn: Warn) -> "RocksIndex | None":
         if not exists(self._log.layout.path(PLACE)):
             return None
-        from rmqtool.store.queues.message_store import rocks_index_of  # most stores do without
+        from rmqtool.store.queues.message_store import rocks_index_of  # most stores do not need it
 
         try:
             return rocks_index_of(self._log.layout)
@@ -96,23 +96,25 @@ class _Index:
             return None
 
     def offsets(self, topic: str, key: str, search: Search) -> set[int]:
-        """Where messages may lie; the hash of another key may be the same."""
-        found = set(physical_offsets(self._files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end))
+        """Positions of candidates; hashes may collide."""
+        candidates = set(
+            physical_offsets(self._files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end)
+        )
         if self._rocks is not None:
-            with suppress(UnicodeEncodeError):  # no bytes are read as a lone surrogate
-                found |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
+            with suppress(UnicodeEncodeError):  # a lone surrogate matches no bytes
+                candidates |= self._rocks.offsets(_raw(topic), _raw(key), search.begin, search.end)
         if self._behind is not None:
-            found.update(self._unindexed.get(_raw(topic), ()))
-        return found
+            candidates.update(self._unindexed.get(_raw(topic), ()))
+        return candidates
 
     @cached_property
     def _unindexed(self) -> dict[bytes, list[int]]:
-        """Topic to where its messages lie that are not in RocksDB; the log is read once for all topics."""
-        found: dict[bytes, list[int]] = {}
+        """Positions, by topic, of messages not in RocksDB's index; the log is read once for all topics."""
+        offsets: dict[bytes, list[int]] = {}
         for item in self._log.walk(self._behind):
             if isinstance(item, Found):
-                found.setdefault(item.record.topic, []).append(item.physical_offset)
-        return found
+                offsets.setdefault(item.record.topic, []).append(item.physical_offset)
+        return offsets
 
 
 def _files(layout: StoreLayout, warn: Warn) -> list[IndexView]:
@@ -129,7 +131,7 @@ class KeyReader:
     """Log and index kept open for many look-ups.
 
     Args:
-        warn: called with what keeps the answers from being whole, one line each.
+        warn: called with reasons why answers may be incomplete.
     """
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
@@ -138,7 +140,7 @@ class KeyReader:
         self._batch_topics = _batch_topics(layout)
 
     def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
-        """Messages of a topic with a key, in log order, as far as the index knows them."""
+        """Messages of a topic with a key that are in the index, in log order."""
         wanted = _raw(topic)
         batches = _batches(self.log.layout, topic, search) if topic in self._batch_topics else set[int]()
 
@@ -152,14 +154,14 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
     """Messages of a topic with a key, in log order.
 
     Args:
-        warn: called with what keeps the answer from being whole, one line each.
+        warn: called with reasons why the answer may be incomplete.
     """
     reader = KeyReader(layout, warn)
-    found = reader.query(topic, key, search)
+    messages = reader.query(topic, key, search)
     wanted = _raw(topic)
-    found = _with_compacted(layout, [topic], found, search, warn, lambda record: has_key(record, wanted, key))
-    if found or not search.scan:
-        return found
+    messages = _with_compacted(layout, [topic], messages, search, warn, lambda record: has_key(record, wanted, key))
+    if messages or not search.scan:
+        return messages
     return _scan(reader.log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
@@ -171,7 +173,7 @@ def _with_compacted(
     warn: Warn,
     matches: Callable[[Record], bool],
 ) -> list[Found]:
-    """What was found in the commit log, and before it what has expired there and only compaction logs still have."""
+    """The messages, preceded by expired ones that only compaction logs still have."""
     if not exists(layout.path("compaction")):
         return found
     from rmqtool.services.lookup.compacted import only_compacted
@@ -199,29 +201,29 @@ def _by_index(
     search: Search,
     matches: Callable[[Record], bool],
 ) -> list[Found]:
-    # collisions are filtered afterwards, so the limit must not cut before
+    # collisions are removed later, so the limit must not apply before
     offsets = index.offsets(topic, key, search)
-    found: list[Found] = []
+    messages: list[Found] = []
     for offset in sorted(offsets | batches if batches else offsets):
         message = log.read(offset, crc=False)
         if message is None or not search.has_time(message.record):
             continue
         if is_inner_batch(message.record.sys_flag):
-            found += matching(message, matches)
+            messages += matching(message, matches)
         elif matches(message.record):
-            found.append(message)
-        if search.limit is not None and len(found) >= search.limit:
+            messages.append(message)
+        if search.limit is not None and len(messages) >= search.limit:
             break
-    return found[: search.limit]
+    return messages[: search.limit]
 
 
 def _batch_topics(layout: StoreLayout) -> frozenset[str]:
-    """Topics with batch queues: looked for once, as a look-up in a kept index costs less than one in a directory."""
+    """Topics with batch queues, cached: an index look-up costs less than listing a directory."""
     return frozenset(entry.name for entry in layout.entries(BATCH_QUEUES))
 
 
 def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
-    """Where the records of a topic with batch queues lie: the index names a batch, none of its messages."""
+    """Positions of the records of a topic with batch queues: the index has batches, not their messages."""
     if not is_path_name(topic) or not (queues := layout.queues_of(topic, BATCH_QUEUES)):
         return set()
     from rmqtool.store.queues.batch import BatchQueue
@@ -235,7 +237,7 @@ def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
 
 
 def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
-    """The messages of a record that match; where only a batch as a whole does, by its own id, all that it holds."""
+    """The matching messages of a record; all of a batch if the batch itself matches, by its id."""
     if not is_inner_batch(found.record.sys_flag):
         return [found] if matches(found.record) else []
     messages = list(found.messages())
@@ -246,7 +248,7 @@ def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
 def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
     from rmqtool.progress import stage
 
-    found: list[Found] = []
+    messages: list[Found] = []
     needle, low = _raw(hint), max(log.min_offset, 0)
     with stage("reading the log", max(log.written_end - low, 0)) as reading:
         for item in log.walk():
@@ -256,22 +258,22 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
             elif (
                 needle in item.record.properties or is_inner_batch(item.record.sys_flag)
             ) and search.begin <= item.record.store_timestamp <= search.end:
-                found += matching(item, matches)
-                if search.limit is not None and len(found) >= search.limit:
+                messages += matching(item, matches)
+                if search.limit is not None and len(messages) >= search.limit:
                     break
-    return found[: search.limit]
+    return messages[: search.limit]
 
 
 def query_id(
     layout: StoreLayout, message_id: str, search: Search, warn: Warn, topics: tuple[str, ...] = ()
 ) -> list[Found]:
-    """Messages with this offset id or unique id; of a unique id every copy, in log order. Of a batch, whose messages
-    share its place, the offset id means them all.
+    """Messages with this offset id or unique id, in log order: every copy with a unique id, and all messages of a batch
+    with its offset id.
 
     Args:
         topics: names or globs of topics; all by default. A unique id is looked up in each that has a queue.
     """
-    from rmqtool.services.lookup.selection import Selection  # a look-up by key does without
+    from rmqtool.services.lookup.selection import Selection  # not needed for look-ups by key
 
     chosen = Selection(topics=topics)
     log = CommitLog(layout)
@@ -285,18 +287,18 @@ def query_id(
             ):
                 return list(message.messages())[: search.limit]
     index, batch_topics = _Index(log, warn), _batch_topics(layout)
-    found: list[Found] = []
+    messages: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
-        found += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))
-    found.sort(key=lambda message: message.physical_offset)
+        messages += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))
+    messages.sort(key=lambda message: message.physical_offset)
     named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
-    found = _with_compacted(layout, named, found, search, warn, has_id(None, message_id))
-    if not found and search.scan:
+    messages = _with_compacted(layout, named, messages, search, warn, has_id(None, message_id))
+    if not messages and search.scan:
         matches = has_id(None, message_id)
-        found = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
-        found.sort(key=lambda message: message.physical_offset)
-    return found[: search.limit]
+        messages = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
+        messages.sort(key=lambda message: message.physical_offset)
+    return messages[: search.limit]
 
 
 def _topics(layout: StoreLayout) -> dict[str, None]:
@@ -305,7 +307,7 @@ def _topics(layout: StoreLayout) -> dict[str, None]:
 
 
 def has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
-    """Whether a record, of this topic where one is given, has this unique id."""
+    """A test for this unique id, and for this topic if given."""
 
     def has(record: Record) -> bool:
         of_topic = topic is None or record.topic == topic

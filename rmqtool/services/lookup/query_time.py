@@ -1,7 +1,7 @@
-"""Queue offset for a time, by the rules of 4.9 and of 5.3 (ConsumeQueue.getOffsetInQueueByTime; store-engine 5.3).
+"""The queue offset for a time, by the rules of 4.9 and 5.3 (ConsumeQueue.getOffsetInQueueByTime; store-engine 5.3).
 
-4.9 picks the file by its modification time and answers the nearest entry; 5.3 picks it by the messages' own times and
-answers a true lower (or upper) bound.
+4.9 selects the file by modification time and returns the nearest entry; 5.3 selects it by message times and returns a
+true lower (or upper) bound.
 """
 
 from rmqtool.rules.releases import V4_9, V5_3
@@ -13,10 +13,10 @@ from rmqtool.store.queues.rocks import RocksQueue
 
 
 def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:
-    """Store timestamp of an entry's message; -1 when the message is gone."""
+    """Store timestamp of an entry's message; -1 if the message has expired."""
     entry = queue.entry(queue_offset)
-    found = log.read(entry.physical_offset, crc=False) if entry else None
-    return found.record.store_timestamp if found else -1
+    message = log.read(entry.physical_offset, crc=False) if entry else None
+    return message.record.store_timestamp if message else -1
 
 
 def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> int:
@@ -52,7 +52,7 @@ def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> in
         chosen = left
     else:
         chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
-    # nothing timed at all: the broker's arithmetic ends at the byte before the file
+    # no entry with a time: the broker's arithmetic ends at the byte before the file
     return base + chosen if chosen >= 0 else max(file.base - 1, 0) // UNIT
 
 
@@ -75,7 +75,7 @@ def offset_by_time_batches(queue: BatchQueue, timestamp: int) -> int:
 def offset_by_time_rocks(queue: RocksQueue, min_physical_offset: int, timestamp: int, *, upper: bool = False) -> int:
     """As :func:`offset_by_time_v5`, by the times that the units say (RocksDBConsumeQueueTable.binarySearchInCQByTime).
 
-    Units that are missing are passed over as too early.
+    Missing units count as too early.
 
     Args:
         min_physical_offset: where the log begins.

@@ -1,4 +1,4 @@
-"""The messages of one queue in order. Only what its entries point at is read, so a small queue costs little."""
+"""The messages of one queue in order. Only those are read, so a small queue is cheap."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -20,12 +20,12 @@ from rmqtool.store.queues.rocks_open import built_only_to, rocks_queues_of
 from rmqtool.words import counted
 
 _LIGHT, _MULTI_DISPATCH = LMQ_PREFIX.encode(), MULTI_DISPATCH.encode()
-_WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
+_WINDOW = 16 << 20  # bytes of the log to read before releasing their pages
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 
 
 class QueueMessage(NamedTuple):
-    """A message with the entry that leads to it."""
+    """A message with its queue entry."""
 
     entry: QueueEntry
     record: Record
@@ -33,7 +33,7 @@ class QueueMessage(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """What a client calls ``msgId``: the unique id where there is one, else the offset id."""
+        """What a client calls ``msgId``: the unique id if there is one, else the offset id."""
         return self.properties.get(UNIQ_KEY) or self.offset_id
 
     @property
@@ -43,14 +43,12 @@ class QueueMessage(NamedTuple):
 
 
 def raw(topic: str) -> bytes:
-    """Stored bytes of a topic that was a directory's name, which need not be UTF-8."""
+    """The bytes of a topic from a directory name, which need not be UTF-8."""
     return topic.encode("utf-8", "surrogateescape")
 
 
 class TopicQueues:
-    """The queues that each topic has on disk. Directories are listed when they are asked for, and each once; each queue
-    is opened once.
-    """
+    """The queues of each topic on disk. Directories are listed lazily and once; queues are opened once."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
@@ -60,18 +58,18 @@ class TopicQueues:
 
     @cached_property
     def _rocks(self) -> dict[str, dict[int, RocksQueue]]:
-        found: dict[str, dict[int, RocksQueue]] = {}
+        queues: dict[str, dict[int, RocksQueue]] = {}
         for queue in rocks_queues_of(self._layout):
-            found.setdefault(queue.topic, {})[queue.queue_id] = queue
-        return found
+            queues.setdefault(queue.topic, {})[queue.queue_id] = queue
+        return queues
 
     @cached_property
     def _topics(self) -> list[str]:
-        found: dict[str, dict[int, str]] = {}
+        topics: dict[str, dict[int, str]] = {}
         for topic, queue_id, path in self._layout.queue_dirs():
-            found.setdefault(topic, {})[queue_id] = path
-        self._dirs = found | self._dirs  # what was seen before stays as it was seen
-        return list(found)
+            topics.setdefault(topic, {})[queue_id] = path
+        self._dirs = topics | self._dirs  # known queues stay as they are
+        return list(topics)
 
     def _ids(self, topic: str) -> dict[int, str]:
         if topic not in self._dirs:
@@ -83,30 +81,30 @@ class TopicQueues:
         return sorted(topic for topic in {*self._topics, *self._rocks} if topic.startswith(prefix))
 
     def of(self, topic: str) -> list[PlainQueue]:
-        """A topic's queues, sorted by id; none for a topic that is not there."""
+        """A topic's queues, sorted by id; empty for an unknown topic."""
         rocks = self._rocks.get(topic, {})
         files = {queue_id: self._open(topic, queue_id) for queue_id in self._ids(topic)}
         return [queue for _queue_id, queue in sorted((rocks | files).items())]
 
     def one(self, topic: str, queue_id: int) -> PlainQueue | None:
-        """One queue that has files, or that the store's database has; or None."""
+        """A queue in files or in RocksDB, or None."""
         queue = self._open(topic, queue_id) if queue_id in self._ids(topic) else None
         if queue is not None and queue.segments.files:
             return queue
         return self._rocks.get(topic, {}).get(queue_id)
 
     def every(self, topic: str) -> list[AnyQueue]:
-        """As :meth:`of`; batch queues where a topic has those."""
+        """As :meth:`of`, including batch queues."""
         plain = self.of(topic)
         if plain or not is_path_name(topic):
             return [*plain]
         if topic not in self._batches:
-            found = self._layout.queues_of(topic, BATCH_QUEUES).items()
-            self._batches[topic] = [BatchQueue(self._layout, topic, queue_id, path) for queue_id, path in found]
+            queues = self._layout.queues_of(topic, BATCH_QUEUES).items()
+            self._batches[topic] = [BatchQueue(self._layout, topic, queue_id, path) for queue_id, path in queues]
         return [*self._batches[topic]]
 
     def either(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """As :meth:`one`, of any form."""
+        """As :meth:`one`, including batch queues."""
         queues = (queue for queue in self.every(topic) if queue.queue_id == queue_id)
         return next((queue for queue in queues if isinstance(queue, RocksQueue) or queue.segments.files), None)
 
@@ -118,7 +116,7 @@ class TopicQueues:
 
 
 def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
-    """Say so where queues in RocksDB lack messages that the log has: what was in a broker's memory when it was killed.
+    """Warn if queues in RocksDB lack messages of the log, which a killed broker had in memory.
 
     Raises:
         MissingRuntime: no library to read the database.
@@ -134,28 +132,28 @@ def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
 def messages_of(
     log: CommitLog, queue: PlainQueue, warn: Warn, start: int | None = None, stop: int | None = None
 ) -> Iterator[QueueMessage]:
-    """Messages of queue offsets [start, stop), by default all whose place in the log still exists.
+    """Messages of queue offsets [start, stop), by default all that the log still has.
 
-    A light queue (``%LMQ%``) has messages of other topics, which name it in a property. Entries that lead to no message
-    of this queue are passed over; one warning tells how many there were.
+    A light queue (``%LMQ%``) has messages of other topics, which name it in a property. Entries that do not lead to a
+    message of this queue are skipped; one warning has their number.
     """
     topic = raw(queue.topic)
     missing, first = 0, -1
     last: Segment | None = None
-    forgotten = 0  # byte of that file up to which its pages were given back
+    forgotten = 0  # byte of that file up to which its pages were released
     for entry in queue.entries(queue.min_offset(log.min_offset) if start is None else start, stop):
-        found = log.read(entry.physical_offset, crc=False)
-        if found is None or not _is_in(found.record, topic, queue.queue_id):
+        message = log.read(entry.physical_offset, crc=False)
+        if message is None or not _is_in(message.record, topic, queue.queue_id):
             missing, first = missing + 1, entry.queue_offset if first < 0 else first
             continue
-        if last is not found.file:
+        if last is not message.file:
             if last is not None:
                 last.release()
-            last, forgotten = found.file, found.at
-        elif found.at - forgotten >= _WINDOW:
-            last.forget(forgotten, found.at)
-            forgotten = found.at
-        yield QueueMessage(entry, found.record, parse(found.record.properties))
+            last, forgotten = message.file, message.at
+        elif message.at - forgotten >= _WINDOW:
+            last.forget(forgotten, message.at)
+            forgotten = message.at
+        yield QueueMessage(entry, message.record, parse(message.record.properties))
     if missing:
         warn(
             f"{queue.topic} queue {queue.queue_id}: {counted(missing, 'entry', 'entries')}"

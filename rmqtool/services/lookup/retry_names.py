@@ -1,7 +1,7 @@
-"""Whose a retry topic is: ``%RETRY%GROUP``, and of POP groups ``%RETRY%GROUP_TOPIC`` or ``%RETRY%GROUP+TOPIC``.
+"""Names of retry topics: ``%RETRY%GROUP``, and of POP groups ``%RETRY%GROUP_TOPIC`` or ``%RETRY%GROUP+TOPIC``.
 
-Groups and topics may have underscores in their names, so the second form can be read in several ways: what the store
-knows of groups, topics and offsets decides.
+Names of groups and topics may contain underscores, so the second form is ambiguous: known groups, topics and offsets
+    decide.
 
 Source: common.KeyBuilder (buildPopRetryTopicV1, buildPopRetryTopicV2, parseNormalTopic, parseGroup).
 """
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.store.layout.paths import StoreLayout
 
 
 class RetryName(NamedTuple):
-    """What a retry topic stands for.
+    """The meaning of a retry topic's name.
 
     Attributes:
         origin: the topic that a POP group's messages came from; None for the retry topic of all topics.
@@ -26,7 +26,7 @@ class RetryName(NamedTuple):
 
 
 class RetryNames:
-    """Reads the names of retry topics.
+    """Parses the names of retry topics.
 
     Args:
         groups: names that the store knows.
@@ -40,16 +40,15 @@ class RetryNames:
         self._topics = set(topics)
         self._pairs = pairs
         self._readers: dict[str, list[str]] = {}  # retry topic to the groups that have an offset in it
-        for topic, group in sorted(pairs):
-            if topic.startswith(RETRY_PREFIX):
-                self._readers.setdefault(topic, []).append(group)
+        for topic, group in sorted(pair for pair in pairs if pair[0].startswith(RETRY_PREFIX)):
+            self._readers.setdefault(topic, []).append(group)
 
     def of(self, topic: str) -> RetryName:
         """The group of a retry topic or of a dead-letter topic."""
         if topic.startswith(DLQ_PREFIX):
             return RetryName(topic.removeprefix(DLQ_PREFIX), None)
         name = topic.removeprefix(RETRY_PREFIX)
-        if "+" in name:  # in no group's name
+        if "+" in name:  # not allowed in group names
             group, origin = name.split("+", 1)
             return RetryName(group, origin)
         splits = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "_" and at]
@@ -62,16 +61,16 @@ class RetryNames:
             return RetryName(name, None)
         known = [(group, origin) for group, origin in splits if group in self._groups and origin in self._topics]
         consumed = [(group, origin) for group, origin in known if (origin, group) in self._pairs]
-        for group, origin in reversed(consumed or known):  # the longest name of a group first
+        for group, origin in reversed(consumed or known):  # longest group name first
             return RetryName(group, origin)
         return RetryName(name, None)
 
 
 def retry_names(layout: StoreLayout, warn: Warn) -> RetryNames:
-    """Of one store, by its config files."""
+    """The names known to one store's config files."""
     topics, groups = topics_of(layout, warn), groups_of(layout, warn)
     return RetryNames(
         set(groups.groups) if groups is not None else set(),
         set(topics.topics) if topics is not None else set(),
-        ((entry.topic, entry.group) for entry in known_entries(layout, warn)),
+        ((table.topic, table.group) for table in known_offsets(layout, warn)),
     )

@@ -1,4 +1,4 @@
-"""Which messages a command is about: the same words everywhere."""
+"""Selections of messages, the same for all commands."""
 
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -12,7 +12,7 @@ ALL: Range = (0, None)
 
 
 class Selection(NamedTuple):
-    """Conditions that must all hold; an empty tuple holds always. Ranges do not include their end."""
+    """Conditions that must all hold; an empty tuple is always true. Ranges exclude their end."""
 
     topics: tuple[str, ...] = ()  # globs
     queue_ids: tuple[int, ...] = ()
@@ -24,15 +24,15 @@ class Selection(NamedTuple):
     until: int = MAX_TIME
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a topic is among those asked for."""
+        """Whether a topic is selected."""
         return not self.topics or any(topic == glob or fnmatchcase(topic, glob) for glob in self.topics)
 
     def has_queue(self, queue_id: int) -> bool:
-        """Whether a queue id is."""
+        """Whether a queue id is selected."""
         return not self.queue_ids or queue_id in self.queue_ids
 
     def has(self, record: Record) -> bool:
-        """Whether a record is; its physical offset is left to the reader of the log."""
+        """Whether a record is selected; the caller checks its physical offset."""
         low, high = self.queue_offsets
         if not (
             self.since <= record.store_timestamp < self.until

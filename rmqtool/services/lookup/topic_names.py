@@ -1,4 +1,4 @@
-"""Topics that are not there, and those that were meant."""
+"""Unknown topics, and similar known ones."""
 
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
@@ -8,12 +8,12 @@ def topics_in(layout: StoreLayout) -> set[str]:
     """Every topic that a store has queues or settings of."""
     table = topics_of(layout, lambda _text: None)
     kinds = ("consumequeue", BATCH_QUEUES)
-    found = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
-    return found | set(table.topics if table is not None else ())
+    topics = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
+    return topics | set(table.topics if table is not None else ())
 
 
 def unknown_topic(layout: StoreLayout, topic: str) -> str | None:
-    """What to say of a topic that a store does not have; None where it has it, or no topics are known at all."""
+    """A message about an unknown topic; None if it exists, or no topics are known at all."""
     from difflib import get_close_matches
 
     known = topics_in(layout)

@@ -1,14 +1,15 @@
-"""Topics: what the broker's table says of them, what they have on disk, and who consumes them.
+"""Topics: their settings, their queues on disk, and their consumers.
 
 Source: common.TopicConfig, common.topic.TopicValidator; message-services 1.1, 7.1.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.topic_kinds import kind_of, nature
-from rmqtool.services.lookup.configs import Warn, groups_of, known_entries, topics_of
+from rmqtool.contract import row_dict
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, offsets_of, topics_of
 from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     warn_of_unbuilt,
@@ -49,7 +50,7 @@ class TopicSummary:
     configured: bool  # topics.json has it
     readQueueNums: int | None
     writeQueueNums: int | None
-    perm: str | None  # R, W, and I for one that others inherit from
+    perm: str | None  # R, W, and I for a topic that others inherit from
     order: bool | None
     queues: int | None  # on disk
     messages: int | None  # between the lowest and highest offsets of its queues
@@ -58,16 +59,16 @@ class TopicSummary:
     messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
     queueType: str | None = None  # SimpleCQ or BatchCQ
     cleanupPolicy: str | None = None  # DELETE or COMPACTION
-    bytes: int | None  # that its messages take in the commit log; in queueTable those of a queue's own files
+    bytes: int | None  # bytes of its messages in the commit log; in queueTable those of a queue's own files
 
     @property
     def nature(self) -> list[str]:
-        """What sets it apart from a plain topic, in words: its kind first."""
+        """Its kind, and what else sets it apart from a normal topic."""
         return nature(self.topic, self.kind, self.messageType, self.queueType, self.cleanupPolicy)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}  # not asdict: there may be very many
+        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class TopicDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedTopic:
-    """A topic that could go, and why it looks so."""
+    """A topic that could be deleted, and why."""
 
     topic: str
     reason: str
@@ -109,13 +110,13 @@ class StoreTopics:
         self._tier = Tier.of(log.layout)
         warn_of_unbuilt(log, warn)
         table = topics_of(log.layout, warn)
-        self.lost = table is None  # then nothing can be said of what is configured
+        self.lost = table is None  # then it is unknown what is configured
         self.configs = dict(table.topics) if table is not None else {}
         groups = groups_of(log.layout, warn)
         self.groups: set[str] | None = set(groups.groups) if groups is not None else None  # None: lost
-        self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
-        for topic, group, queue_id, offset in known_entries(log.layout, warn):
-            self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
+        self.consumers: dict[str, dict[str, Mapping[int, int]]] = {}  # topic → group → queue → offset
+        for (topic, group), offsets in offsets_of(known_offsets(log.layout, warn)).items():
+            self.consumers.setdefault(topic, {})[group] = offsets
         pairs = ((topic, group) for topic, groups in self.consumers.items() for group in groups)
         self._retry_names = RetryNames(self.groups or (), self.configs, pairs)
 
@@ -129,7 +130,7 @@ class StoreTopics:
         return map(self.summary, self.names())
 
     def summary(self, topic: str) -> TopicSummary:
-        """One topic, whether the store has it or not."""
+        """The summary of one topic, which may be unknown."""
         queues, config = self.queues.every(topic), self.configs.get(topic)
         attributes = config.attributes if config is not None else {}
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
@@ -153,7 +154,7 @@ class StoreTopics:
         )
 
     def details(self, topic: str) -> TopicDetails | None:
-        """One topic with its queues; None where the store has no such topic."""
+        """One topic with its queues; None if unknown."""
         queues = self.queues.every(topic)
         if not queues and topic not in self.configs:
             return None
@@ -185,11 +186,11 @@ class StoreTopics:
         return self._with_tier(queue, queue.min_offset(self.log.min_offset))
 
     def _with_tier(self, queue: AnyQueue, low: int) -> int:
-        """The lowest offset of a queue that begins locally at one: the tier's, where there is a tier."""
+        """The lowest offset of a queue, given the local one: the tier's, if there is a tier."""
         return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
 
     def _stored_bytes(self, queue: AnyQueue, low: int) -> int:
-        """Bytes of the messages that a queue leads to from an offset on, as its units say."""
+        """Bytes of a queue's messages from an offset on, by its units."""
         if isinstance(queue, BatchQueue):
             units = (units[units["physical_offset"] >= self.log.min_offset] for _base, units in queue.runs())
         else:
@@ -201,11 +202,11 @@ class StoreTopics:
         if record is not None:
             return record.store_timestamp
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else None
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return message.record.store_timestamp if message is not None else None
 
     def find_unused(self) -> Iterator[UnusedTopic]:
-        """Topics of the application without messages, without a consumer, or that only their files still know."""
+        """Application topics without messages, without a consumer, or known only from their files."""
         for topic in self.names():
             config, queues = self.configs.get(topic), self.queues.every(topic)
             kind = kind_of(topic, config, self.configs)
@@ -236,5 +237,5 @@ class StoreTopics:
 
 
 def permission(perm: int) -> str:
-    """Permission bits in letters (common.constant.PermName); ``-`` for none."""
+    """Permission bits as letters (common.constant.PermName); ``-`` for none."""
     return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"

@@ -1,15 +1,15 @@
-"""Where consumer offsets are kept: the broker's ``consumerOffset.json``, or a broadcasting client's own file.
+"""Files with consumer offsets: the broker's ``consumerOffset.json``, or a broadcasting client's file.
 
-Both are read as their owner reads them, and built as it would write them, with nothing changed but what is meant to.
+Both are read as their owner reads them, and written as it would write them, with only the intended changes.
 """
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, OffsetTable, QueueOffset
 from formats.config.rocksdb import SINGLE, TABLES, V2
 from formats.errors import FormatError
 from formats.primitives import java_hash
@@ -19,8 +19,7 @@ from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.rules.broadcast import QueueName, brokers
 from rmqtool.rules.broadcast import build as build_broadcast
 from rmqtool.rules.broadcast import parse as parse_broadcast
-from rmqtool.services.lookup.configs import Warn, load_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, load_config
 from rmqtool.services.offsets.java_order import JavaOrder
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
@@ -29,7 +28,7 @@ from rmqtool.store.layout.version import release_of, rocksdb_forms
 Key = tuple[str, str, int]  # topic, group, queue id
 K = TypeVar("K", str, int)
 V = TypeVar("V")
-_GROUPS_TABLE, _QUEUES_TABLE = 1024, 64  # slots of the broker's own maps (ConcurrentHashMap of 512, and of 32)
+_GROUPS_TABLE, _QUEUES_TABLE = 1024, 64  # slots of the broker's maps (ConcurrentHashMap of 512, and of 32)
 
 
 class OffsetFile(ABC):
@@ -38,8 +37,8 @@ class OffsetFile(ABC):
     Attributes:
         path: the file.
         entries: what it says.
-        previous: its bytes, which a writer keeps as ``.bak``; None where it is missing, or broken and a good ``.bak``
-            was read instead: that one must not be lost.
+        previous: its bytes, which a writer keeps as ``.bak``; None if it is missing, or if a good ``.bak`` was read
+            instead, which must be kept.
     """
 
     def __init__(self, path: str, entries: list[QueueOffset], previous: bytes | None) -> None:
@@ -47,7 +46,7 @@ class OffsetFile(ABC):
         self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
 
     def one_offset(self, group: str) -> bool:
-        """Whether a group has one offset in a topic, whatever the queue."""
+        """Whether a group has a single offset in a topic, for all queues."""
         return False
 
     @abstractmethod
@@ -89,7 +88,7 @@ class BrokerFile(OffsetFile):
         """The file with some offsets set.
 
         Args:
-            without: topics and groups whose offsets of the file are left out.
+            without: topics and groups to leave out.
         """
         gone = {f"{topic}@{group}" for topic, group in without}
         offsets = {key: dict(queues) for key, queues in self._table.offsets.items() if key not in gone}
@@ -111,7 +110,7 @@ class BrokerFile(OffsetFile):
 
 
 def group_of(path: str) -> str:
-    """The group whose offsets a client keeps in a file: its directory has that name."""
+    """The group of a client's file: the name of its directory."""
     return os.path.basename(os.path.dirname(os.path.abspath(path)))
 
 
@@ -119,12 +118,12 @@ class ClientFile(OffsetFile):
     """``offsets.json`` of a broadcasting client, as far as it is about one broker.
 
     Args:
-        broker_name: may be left out where the file knows one broker only.
+        broker_name: may be omitted if the file has only one broker.
         may_be_new: the file is to be made where it is missing; then the broker must be named.
 
     Raises:
         UnreadableStore: there is no such file.
-        CorruptFile: not such a file.
+        CorruptFile: it is not such a file.
         BadValue: the file knows several brokers, or none, and none was named.
     """
 
@@ -151,20 +150,27 @@ class ClientFile(OffsetFile):
         super().__init__(os.path.abspath(path), entries, data)
         self.group = group
 
+    def tables(self) -> Iterator[OffsetTable]:
+        """As those of a broker's file."""
+        found: dict[str, dict[int, int]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.topic, {})[entry.queue_id] = entry.offset
+        return (OffsetTable(topic, self.group, queues) for topic, queues in found.items())
+
     def build(self, changes: Mapping[Key, int]) -> bytes:
         new = {QueueName(topic, self._broker, number): offset for (topic, _group, number), offset in changes.items()}
         return build_broadcast({**self._table, **new})
 
 
 def _form_of(layout: StoreLayout, data: bytes | None) -> Version:
-    """Whose form the file has: only 5.x writes a version into it."""
+    """The release whose form the file has: only 5.x writes a version into it."""
     if data:
         return V5_3 if b'"dataVersion"' in data else V4_9
     return release_of(layout).version
 
 
 def place_keys(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
-    """``keys`` in the order of ``known``, each new one where Java's map puts it."""
+    """``keys`` in the order of ``known``, with new ones where Java's map puts them."""
     order = JavaOrder((key for key in known if key in keys), hash_of, slots)
     for key in keys:
         if key not in known:

@@ -9,14 +9,14 @@ _SLOTS = tuple(1 << bits for bits in range(4, 21))  # that a map may have
 
 
 class JavaOrder(Generic[K]):
-    """Keys in the order of a file; each new one goes where Java's map puts it.
+    """Keys in the order of a file; new ones go where Java's map puts them.
 
-    The order of the file shows how many slots the map had; where it shows none, new keys go to the end.
+    The order of the file shows how many slots the map had; if it does not, new keys go to the end.
 
     Args:
-        keys: as the file has them.
+        keys: in the order of the file.
         hash_of: ``hashCode`` of a key.
-        slots: of the broker's own map, which is looked at first.
+        slots: of the broker's own map, which is tried first.
     """
 
     def __init__(self, keys: Iterable[K], hash_of: Callable[[K], int], slots: int) -> None:
@@ -37,8 +37,8 @@ class JavaOrder(Generic[K]):
         return len(self._keys)
 
     def _note(self, key: K) -> None:
-        found = self._hash_of(key) & 0xFFFFFFFF
-        self._spread[key] = (found ^ found >> 16) & 0x7FFFFFFF
+        hash_code = self._hash_of(key) & 0xFFFFFFFF
+        self._spread[key] = (hash_code ^ hash_code >> 16) & 0x7FFFFFFF
 
     def _slot(self, key: K) -> int:
         return self._spread[key] & (self._count - 1)
@@ -48,11 +48,11 @@ class JavaOrder(Generic[K]):
         return places == sorted(places)
 
     def add(self, key: K) -> None:
-        """One more key."""
+        """Add a key."""
         self._note(key)
         if not self._count:
             self._keys.append(key)
-        elif 4 * (len(self._keys) + 1) >= 3 * self._count:  # the map grows when it is three quarters full
+        elif 4 * (len(self._keys) + 1) >= 3 * self._count:  # the map grows at a load factor of 0.75
             self._keys.append(key)
             while 4 * len(self._keys) >= 3 * self._count:
                 self._count *= 2
@@ -61,7 +61,7 @@ class JavaOrder(Generic[K]):
             insort(self._keys, key, key=self._slot)
 
     def become(self, keys: "dict[K, object] | set[K]") -> None:
-        """Have these keys, whatever comes or goes; what comes is added in its order."""
+        """Change to these keys; new ones are added in their order."""
         for key in keys:
             if key not in self._spread:
                 self.add(key)

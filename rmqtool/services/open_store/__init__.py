@@ -1,1 +1,1 @@
-"""A store that is held open: messages and queues of it, and the tables that its broker keeps."""
+"""An open store: its messages, its queues, and the tables of its broker."""

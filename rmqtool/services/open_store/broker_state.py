@@ -1,7 +1,7 @@
-"""What a broker keeps in ``config/`` while it runs: topics, groups, consumer offsets, delay offsets.
+"""The tables that a broker keeps in ``config/``: topics, groups, consumer offsets, delay offsets.
 
-In memory it changes at once; :meth:`BrokerState.persist` writes it, always after the messages that it speaks of. A file
-is replaced as a broker does it, the one before becoming ``.bak``, but one of the two is always whole.
+Changes take effect in memory; :meth:`BrokerState.persist` writes them, always after the messages that they refer to. A
+file is replaced as by a broker, the old one becoming ``.bak``, but one of the two is always intact.
 
 Source: common.ConfigManager, broker.topic.TopicConfigManager (createTopicInSendMessageBackMethod),
 broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManager (4.9.8); message-services 1.3, 7.2,
@@ -38,7 +38,7 @@ _SLOTS = 2048  # of the broker's maps of topics and of groups (ConcurrentHashMap
 
 
 class TableFile(Generic[T]):
-    """``topics.json`` or ``subscriptionGroup.json``; an entry is only built again when it has changed.
+    """``topics.json`` or ``subscriptionGroup.json``; only changed entries are formatted again.
 
     Args:
         names: of the entries, as the file has them.
@@ -51,7 +51,7 @@ class TableFile(Generic[T]):
         self._order = JavaOrder(names, java_hash, _SLOTS)
         self._attribute, self._release = attribute, release
         self._mark = f'"{member}":{{}}'.encode()
-        self._entries: dict[str, tuple[Any, bytes]] = {}  # what it was built of, and how it stands in the file
+        self._entries: dict[str, tuple[Any, bytes]] = {}  # the entry, and its text in the file
 
     def build(self, file: T) -> bytes:
         """The bytes that a broker would write."""
@@ -63,8 +63,8 @@ class TableFile(Generic[T]):
         head, tail = head + mark[:-1], mark[-1:] + tail
         for name, config in table.items():
             if (known := self._entries.get(name)) is None or known[0] is not config:
-                one = self._with(file, {name: config})[len(head) : -len(tail)]
-                self._entries[name] = config, one.rstrip(b"\n\t")
+                text = self._with(file, {name: config})[len(head) : -len(tail)]
+                self._entries[name] = config, text.rstrip(b"\n\t")
         entries = self._entries
         parts = b",".join([entries[name][1] for name in self._order])
         if len(self._entries) > len(table):
@@ -76,10 +76,10 @@ class TableFile(Generic[T]):
 
 
 def setting(conf: BrokerConf, name: str, default: int) -> int:
-    """A whole number among the broker's settings.
+    """An integer setting of the broker.
 
     Raises:
-        CorruptFile: it is none.
+        CorruptFile: it is not an integer.
     """
     return conf.number(name, default)
 
@@ -88,13 +88,13 @@ class BrokerState:
     """The tables of one store that is open for writing.
 
     Attributes:
-        changed_topics: names of the topics that were made, changed or removed since, each time again, in this order.
-        at_once: topics and groups are written when they change, as a broker does it: without its topic no message is
-            found that was acknowledged.
+        changed_topics: names of created, changed or removed topics, in this order, with repetitions.
+        at_once: write topics and groups when they change, as a broker does: without its topic an acknowledged message
+            would not be found.
 
     Raises:
-        CorruptFile: one of the files is broken, and its ``.bak`` too.
-        Refused: consumer offsets are kept in RocksDB.
+        CorruptFile: a file and its ``.bak`` are broken.
+        Refused: consumer offsets are in RocksDB.
     """
 
     def __init__(self, store: Store, warn: Warn) -> None:
@@ -113,7 +113,7 @@ class BrokerState:
         self._groups_file: TableFile[SubscriptionGroups] = TableFile(
             self._groups.groups, "groups", "subscriptionGroupTable", self.release
         )
-        # changed where they are: with thousands of them, each new one must not cost what all cost
+        # changed in place: with thousands of entries, each change must be cheap
         self._topics = replace(self._topics, topics=dict(self._topics.topics))
         self._groups = replace(self._groups, groups=dict(self._groups.groups))
         self._delays = self._load(DELAYS, DelayOffsets)
@@ -127,12 +127,12 @@ class BrokerState:
         return file.path, file.offsets
 
     def _load(self, name: str, kind: type[T]) -> T:
-        said: list[str] = []
-        found = load_config(self.layout, name, said.append)
-        for text in said:
+        problems: list[str] = []
+        config = load_config(self.layout, name, problems.append)
+        for text in problems:
             self._broken.add(name)
             self.warn(text)
-        return found if isinstance(found, kind) else kind()
+        return config if isinstance(config, kind) else kind()
 
     # -- topics and groups --------------------------------------------------------------------------------------------
 
@@ -151,33 +151,33 @@ class BrokerState:
         return self._topics.data_version
 
     def ensure_topic(self, name: str, queues: int = 1, *, later: bool = False) -> TopicConfig:
-        """A topic's configuration, made where it is missing: readable, writable, with so many queues.
+        """A topic's configuration, created if missing: readable, writable, with this many queues.
 
         Args:
-            later: it is for messages to come, so the file hears of it with the next :meth:`persist`.
+            later: only write it with the next :meth:`persist`, as no message needs it yet.
         """
-        found = self.topic(name)
-        if found is None:
-            found = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-            self.set_topic(found, later=later)
-        elif not later and TOPICS in self._dirty:  # it may have been made for later, and now gets a message
+        config = self.topic(name)
+        if config is None:
+            config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+            self.set_topic(config, later=later)
+        elif not later and TOPICS in self._dirty:  # it may not be written yet, and now gets a message
             self._save(TOPICS, later)
-        return found
+        return config
 
     def set_topic(self, config: TopicConfig, *, later: bool = False) -> None:
-        """Make or change a topic."""
+        """Create or change a topic."""
         self._set_topics({config.topic_name or "": config}, later=later)
 
     def set_topics(self, configs: Iterable[TopicConfig]) -> None:
-        """Make or change topics, all of them or none; the file is written once."""
+        """Create or change topics, all or none; the file is written once."""
         self._set_topics({config.topic_name or "": config for config in configs})
 
     def suppose_topic(self, config: TopicConfig) -> None:
-        """Know a topic that every broker has; the file hears of it with the next change."""
+        """Enter a topic that every broker has; it is written with the next change."""
         _table(self._topics.topics).setdefault(config.topic_name or "", config)
 
     def remove_topic(self, name: str) -> None:
-        """Forget a topic; its messages stay until they expire."""
+        """Remove a topic; its messages stay until they expire."""
         if name in self._topics.topics:
             self._set_topics({name: None})
 
@@ -187,14 +187,14 @@ class BrokerState:
         for name, config in changes.items():
             _put(self._topics.topics, name, config)
             version = self._next(version)
-            if self.store.writable and config is not None:  # of a topic that goes, the queues stay what they are
+            if self.store.writable and config is not None:  # the queues of a removed topic keep their type
                 self.store.live.batch_topics |= batch_topics_of({name: config})
         self._topics = replace(before, data_version=version)
         self._dirty[TOPICS] = self._build_topics
         try:
             self._save(TOPICS, later)
         except BaseException:
-            for name, config in known.items():  # topics that could not be written to the file take no messages
+            for name, config in known.items():  # topics that could not be written must not take messages
                 _put(self._topics.topics, name, config)
             self._topics = before
             raise
@@ -222,20 +222,20 @@ class BrokerState:
         return self._build_delays()
 
     def ensure_group(self, name: str) -> SubscriptionGroup | None:
-        """A group's configuration, made where it is missing and groups are made by themselves; else None.
+        """A group's configuration, created if missing and automatic creation is on; else None.
 
-        The file hears of one that was made with the next :meth:`persist`: a member makes it again after a kill, and
-        with thousands of groups each would wait for all those before it to be written.
+        A new group is written with the next :meth:`persist`: after a kill its members create it again, and with
+        thousands of groups, writing the file for each would be slow.
         """
-        found = self._groups.groups.get(name)
-        made = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
-        if found is None and made:
-            found = SubscriptionGroup(group_name=name)
-            self.set_group(found, later=True)
-        return found
+        config = self._groups.groups.get(name)
+        allowed = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
+        if config is None and allowed:
+            config = SubscriptionGroup(group_name=name)
+            self.set_group(config, later=True)
+        return config
 
     def save_groups(self) -> None:
-        """Write down groups that were made meanwhile: what is noted for a group that no file has comes to nothing.
+        """Write groups created meanwhile: checkpoints of an unknown group would be dropped.
 
         Raises:
             OSError: the file cannot be written.
@@ -244,11 +244,11 @@ class BrokerState:
             self._replace(GROUPS)
 
     def set_group(self, config: SubscriptionGroup, *, later: bool = False) -> None:
-        """Make or change a group."""
+        """Create or change a group."""
         self._set_group(config.group_name or "", config, later=later)
 
     def remove_group(self, name: str, *, offsets: bool = False) -> None:
-        """Forget a group, and where it goes on if so asked."""
+        """Remove a group, and optionally its offsets."""
         if name in self._groups.groups:
             self._set_group(name, None)
         if offsets:
@@ -270,7 +270,7 @@ class BrokerState:
             raise
 
     def _save(self, name: str, later: bool) -> None:
-        """Write a table that speaks of no message, if that is wanted at once."""
+        """Write a table that refers to no messages, if ``at_once``."""
         if self.at_once and not later:
             self._replace(name)
 
@@ -280,7 +280,7 @@ class BrokerState:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     def set_delay_offset(self, level: int, offset: int) -> None:
-        """Where a level goes on."""
+        """Set the next offset of a level."""
         if self.delay_offsets.get(level) != offset:
             self.delay_offsets[level] = offset
             self._dirty[DELAYS] = self._build_delays
@@ -290,7 +290,7 @@ class BrokerState:
         return replace(self._delays, offsets=ordered).build(self.release.version)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Next offset of a group in a queue; None where it has none."""
+        """Next offset of a group in a queue, or None."""
         return self._offsets.get((topic, group, queue_id))
 
     @property
@@ -299,7 +299,7 @@ class BrokerState:
         return self._offsets
 
     def set_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Where a group goes on in a queue."""
+        """Set the next offset of a group in a queue."""
         key = (topic, group, queue_id)
         if self._offsets.get(key) != offset:
             self._offsets[key] = self._changed[key] = offset
@@ -307,18 +307,18 @@ class BrokerState:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def load(self, name: str, kind: type[T]) -> T:
-        """Another file of ``config/``, or what stands for one that is not there.
+        """Read another file of ``config/``; an empty one if it is missing.
 
         Raises:
-            CorruptFile: it is broken, and its ``.bak`` too.
+            CorruptFile: it and its ``.bak`` are broken.
         """
         return self._load(name, kind)
 
     def keep(self, name: str, build: Callable[[], bytes], *, now: bool = False) -> None:
-        """Another file of ``config/`` has changed: it is written with the next :meth:`persist`.
+        """Write another file of ``config/`` with the next :meth:`persist`.
 
         Args:
-            build: its bytes as they are when it is written.
+            build: gives its bytes when it is written.
             now: write it at once.
         """
         self._dirty[name] = build
@@ -326,22 +326,22 @@ class BrokerState:
             self._replace(name)
 
     def persist(self) -> bool:
-        """Make the messages durable, then write what has changed since; whether anything had.
+        """Make the messages durable, then write changed tables; returns whether there were any.
 
         Raises:
-            OSError: not all of it could be written; the rest is written the next time.
+            OSError: not everything could be written; the rest is retried next time.
         """
         if not (self._dirty or self._changed or self._removed):
             return False
-        with suppress(NoRoom):  # the log is durable, and what its queues lack, a dispatch or the next start makes good
+        with suppress(NoRoom):  # the log is durable; a dispatch or the next start completes its queues
             self.store.flush()
         self._write()
         return True
 
     def persist_what_is_stored(self) -> None:
-        """As :meth:`persist` when an error has ended the work, which may be one of the disk: as far as it can be done.
+        """As :meth:`persist`, as far as possible, after an error, which may be one of the disk.
 
-        Offsets speak of messages in the log; that they are not in their queues yet, the next start makes good.
+        Offsets refer to messages in the log; the next start completes the queues.
         """
         try:
             self.persist()
@@ -372,7 +372,7 @@ class BrokerState:
 
 
 def _table(table: Mapping[str, V]) -> dict[str, V]:
-    """A table that is changed where it is."""
+    """A table that is changed in place."""
     return table if isinstance(table, dict) else dict(table)
 
 

@@ -1,7 +1,7 @@
-"""A store that another process is writing, for readers: nothing of it is locked or changed.
+"""Follow a store that another process is writing; nothing is locked or changed.
 
-A broker writes its files through mappings, so what it has stored is in the page cache, and seen by everybody, at once.
-Of a queue only entries count that were there the same at two looks, one after the other, and lead to a message.
+A broker writes through mappings, so what it stores is in the page cache and visible at once. Of a queue, only entries
+count that were unchanged in two successive looks and lead to a message.
 """
 
 import os
@@ -16,13 +16,13 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import queue_database
 
-_AT_ONCE = 1 << 16  # entries that one look adds to a queue
+_AT_ONCE = 1 << 16  # most entries that one look adds to a queue
 
 Stamp = tuple[int, ...]
 
 
 def stamp_of(path: str) -> Stamp:
-    """What changes when a file or folder is put in another one's place, or a folder gets or loses a file."""
+    """A stamp that changes when a path is replaced, or a folder gains or loses a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -31,7 +31,7 @@ def stamp_of(path: str) -> Stamp:
 
 
 class _Followed(OpenQueue):
-    """A queue whose files stay mapped, and whose end is looked for now and then."""
+    """A queue whose files stay mapped, and whose end moves."""
 
     def __init__(self, store: Store, topic: str, queue_id: int, path: str) -> None:
         self.stamp = stamp_of(path)
@@ -46,18 +46,18 @@ class _Followed(OpenQueue):
 
     @property
     def whole(self) -> bool:
-        """Whether no file is just being made."""
+        """Whether no file is being created."""
         files = self.segments.files
         return bool(files) and all(file.size >= self.file_size for file in files)
 
     def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         low = super().min_offset(min_physical_offset, release)
         if not low:
-            self._lowest = None  # there may be another answer when more has come
+            self._lowest = None  # the answer may change
         return low
 
     def cut(self) -> None:
-        """Take the last entry for none."""
+        """Drop the last entry."""
         self.shown = self.seen = self.shown - 1
         self.last = self.newest = self._at(self.shown - 1)
 
@@ -67,7 +67,7 @@ class _Followed(OpenQueue):
 
 @dataclass(frozen=True)
 class Changes:
-    """What one look has found.
+    """The changes that one look found.
 
     Attributes:
         grown: queues that have more entries, or fewer.
@@ -92,7 +92,7 @@ class Following(Reading):
         self._stamps = self._log_stamps()
 
     def look(self) -> Changes:
-        """Look what the store has now."""
+        """Look for changes."""
         files = self._look_at_log()
         self._batches.clear()
         self._keys = None
@@ -115,51 +115,51 @@ class Following(Reading):
         queue = self._queues[topic, queue_id]
         assert isinstance(queue, _Followed)
         if stamp_of(queue.path) != queue.stamp or not queue.whole:
-            found = self._open(topic, queue_id)
-            if found is None:
+            reopened = self._open(topic, queue_id)
+            if reopened is None:
                 del self._queues[topic, queue_id]
                 return True
-            if found.seen >= queue.shown and found.entry(queue.shown - 1) == queue.last:
-                found.shown, found.last = queue.shown, queue.last  # what is new was seen once
-            self._queues[topic, queue_id] = queue = found
+            if reopened.seen >= queue.shown and reopened.entry(queue.shown - 1) == queue.last:
+                reopened.shown, reopened.last = queue.shown, queue.last  # new entries were seen once
+            self._queues[topic, queue_id] = queue = reopened
         elif queue.entry(queue.seen - 1) != queue.newest and queue.seen:
-            # it was cut, as by a broker that has repaired its store
-            found = self._open(topic, queue_id)
-            if found is None:
+            # it was cut, as by a recovery
+            reopened = self._open(topic, queue_id)
+            if reopened is None:
                 del self._queues[topic, queue_id]
                 return True
-            self._queues[topic, queue_id] = found
-            return found.shown != queue.shown
+            self._queues[topic, queue_id] = reopened
+            return reopened.shown != queue.shown
         before, queue.shown, queue.last = queue.shown, queue.seen, queue.newest
         self._advance(queue)
         return queue.shown != before
 
     def _advance(self, queue: _Followed) -> None:
-        """Look for entries behind those that were seen."""
+        """Look for further entries."""
         for _ in range(_AT_ONCE):
-            found = queue.entry(queue.seen)
-            if found is None or found.size <= 0 or found.physical_offset < 0:
+            entry = queue.entry(queue.seen)
+            if entry is None or entry.size <= 0 or entry.physical_offset < 0:
                 return
-            if not self._leads_somewhere(found):
-                return  # of a message that is not there yet, or was before a repair
-            queue.seen, queue.newest = queue.seen + 1, found
+            if not self._leads_somewhere(entry):
+                return  # its message is not there yet, or was removed by a recovery
+            queue.seen, queue.newest = queue.seen + 1, entry
 
     def _open(self, topic: str, queue_id: int) -> _Followed | None:
-        found = _Followed(self.store, topic, queue_id, self.store.layout.queue_path(topic, queue_id))
-        for _ in range(_AT_ONCE):  # entries that a repaired log has left behind
-            if found.last is None or self._leads_somewhere(found.last):
+        queue = _Followed(self.store, topic, queue_id, self.store.layout.queue_path(topic, queue_id))
+        for _ in range(_AT_ONCE):  # entries left behind by a recovery
+            if queue.last is None or self._leads_somewhere(queue.last):
                 break
-            found.cut()
-        return found if found.segments.files else None
+            queue.cut()
+        return queue if queue.segments.files else None
 
     def _leads_somewhere(self, entry: QueueEntry) -> bool:
-        """Whether an entry's message is there, or was removed as too old."""
+        """Whether an entry's message exists or has expired."""
         return self.record(entry.physical_offset, entry.size) is not None or entry.physical_offset < self.log.min_offset
 
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
-        found = self._queues.get((topic, queue_id))
-        if found is None and is_path_name(topic) and queue_id >= 0:
-            found = self._open(topic, queue_id)
-            if found is not None:
-                self._queues[topic, queue_id] = found
-        return found
+        queue = self._queues.get((topic, queue_id))
+        if queue is None and is_path_name(topic) and queue_id >= 0:
+            queue = self._open(topic, queue_id)
+            if queue is not None:
+                self._queues[topic, queue_id] = queue
+        return queue

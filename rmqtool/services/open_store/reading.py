@@ -1,4 +1,4 @@
-"""Messages and queues of a store for those who ask again and again while it may grow: files are opened once.
+"""Repeated reading of a store that may grow: files are opened once.
 
 Source: store.DefaultMessageStore (getMessage, getMaxOffsetInQueue, getMinOffsetInQueue, lookMessageByOffset).
 """
@@ -32,7 +32,7 @@ from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
-_AGAIN = 1.0  # s until a dispatch that found no room is tried again
+_AGAIN = 1.0  # s before a dispatch that found no room is retried
 
 
 class OpenQueue(ConsumeQueue):
@@ -40,7 +40,7 @@ class OpenQueue(ConsumeQueue):
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
         super().__init__(store.layout, topic, queue_id)
-        self._lowest: tuple[int, int] | None = None  # for which begin of the log, and the answer
+        self._lowest: tuple[int, int] | None = None  # (begin of the log, lowest offset), cached
 
     def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         if self._lowest is None or self._lowest[0] != min_physical_offset:
@@ -62,7 +62,7 @@ class OpenQueue(ConsumeQueue):
 
 
 class GrowingQueue(OpenQueue):
-    """A queue of a store that is open for writing, which says how far the queue goes."""
+    """A queue of a store that is open for writing; the store knows its end."""
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
         super().__init__(store, topic, queue_id)
@@ -78,26 +78,26 @@ class GrowingQueue(OpenQueue):
 
     @property
     def has_new_files(self) -> bool:
-        """Whether it has entries in files that were made since it was opened."""
+        """Whether it has entries in files created since it was opened."""
         files = self.segments.files
         return self.max_offset * UNIT > (files[-1].end if files else 0)
 
 
 class Reading:
-    """A store as its consumers see it: one that is only read, as it was when it was opened, until :meth:`refresh`."""
+    """A store as its consumers see it. A read-only one stays as it was opened, until :meth:`refresh`."""
 
     def __init__(self, store: Store, release: Release | None = None) -> None:
         self.store = store
         self.release = release or release_of(store.layout)
         self._queues: dict[tuple[str, int], OpenQueue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
-        self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
+        self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the log end when opened
         self._log = CommitLog(store.layout)
         self._at_once = PullAtOnce()
         self._keys: tuple[int, KeyReader] | None = None
 
     def refresh(self) -> None:
-        """Look again at what lies on the disk: another process may have written or removed files."""
+        """Look at the disk again: another process may have written or removed files."""
         self._queues.clear()
         self._batches.clear()
         self._at_once.forget()
@@ -116,10 +116,10 @@ class Reading:
         return files[-1].end if files else 0
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """A queue that has messages or had some, else None. One in RocksDB is as it was when it was first asked for."""
-        found = self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
-        if found is not None:
-            return found
+        """A queue that has or had messages, else None. One in RocksDB stays as it was first read."""
+        in_files = self._open_queue(topic, queue_id) or self._open_batch_queue(topic, queue_id)
+        if in_files is not None:
+            return in_files
         key = (topic, queue_id)
         if key not in self._rocks:
             queue = open_rocks_queue(self.store.layout, topic, queue_id)
@@ -130,13 +130,13 @@ class Reading:
 
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
         """A queue in files of its own."""
-        found = self._queues.get((topic, queue_id))
-        if found is None and is_path_name(topic) and queue_id >= 0:
-            found = OpenQueue(self.store, topic, queue_id)
-            if not found.segments.files:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None and is_path_name(topic) and queue_id >= 0:
+            queue = OpenQueue(self.store, topic, queue_id)
+            if not queue.segments.files:
                 return None
-            self._queues[topic, queue_id] = found
-        return found
+            self._queues[topic, queue_id] = queue
+        return queue
 
     def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         if not is_path_name(topic) or queue_id < 0:
@@ -151,17 +151,17 @@ class Reading:
         return queue
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the next message; 0 for a queue that is not there."""
+        """Queue offset of the next message; 0 for a missing queue."""
         queue = self.queue(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the oldest message that is still in the log; 0 for a queue that is not there."""
+        """Queue offset of the oldest message still in the log; 0 for a missing queue."""
         queue = self.queue(topic, queue_id)
         return queue.min_offset(self.log.min_offset, self.release) if queue is not None else 0
 
     def in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a broker takes the message at a queue offset to be in memory still: it is not far from the end."""
+        """Whether a broker assumes that the message at a queue offset is still in memory."""
         queue = self.queue(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
         return entry is not None and self.end - entry.physical_offset <= physical_memory() * 40 // 100
@@ -191,7 +191,7 @@ class Reading:
     def pull_records(
         self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None
     ) -> PulledRecords:
-        """As :meth:`pull`, with the records of all messages in one piece."""
+        """As :meth:`pull`, with the records of all messages in one buffer."""
         queue = self.queue(topic, queue_id)
         if accept is None and isinstance(queue, ConsumeQueue):
             pulled = self._at_once.pull(self.log, queue, offset, most, log_end=self.end, release=self.release)
@@ -201,7 +201,7 @@ class Reading:
         return PulledRecords(*result[:-1], len(result.messages), b"".join(result.messages))
 
     def _records(self) -> ReadRecord[memoryview]:
-        """As :meth:`record` for the entries of one pull, most of which lead into one file."""
+        """As :meth:`record`, for the entries of one pull, which are mostly in one file."""
         find = self.log.segments.find
         base, view, length = 0, memoryview(b""), 0
 
@@ -218,7 +218,7 @@ class Reading:
         return read
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
-        """The bytes of the record at an offset; None where there is none, or not of that size."""
+        """The bytes of the record at an offset; None if there is none of that size."""
         file = self.log.segments.find(physical_offset)
         if file is None or physical_offset < 0:
             return None
@@ -229,11 +229,11 @@ class Reading:
         return self.log.read(physical_offset)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store timestamp in ms of the message at a queue offset; -1 where there is none."""
+        """Store timestamp in ms of the message at a queue offset; -1 if there is none."""
         queue = self.queue(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        return found.record.store_timestamp if found is not None else -1
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return message.record.store_timestamp if message is not None else -1
 
     def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
         """Messages with a key or unique id, through the index."""
@@ -247,13 +247,13 @@ class LiveReading(Reading):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, store.live.release)
-        self._seen = -1  # end of the log up to which all entries are in the queues
-        self._again = 0.0  # when a dispatch that found no room is tried again
+        self._seen = -1  # position in the log up to which messages are in the queues
+        self._again = 0.0  # when a dispatch that found no room is retried
 
     def _dispatch(self) -> None:
-        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone.
+        """Dispatch all appended messages: a missing entry would look like an expired message.
 
-        Where there is no room for entries, queues end before them.
+        If there is no room for entries, queues end before them.
         """
         if self.store.live.end != self._seen and time.monotonic() >= self._again:
             try:
@@ -279,17 +279,17 @@ class LiveReading(Reading):
     def _open_queue(self, topic: str, queue_id: int) -> OpenQueue | None:
         self._dispatch()
         key = (topic, queue_id)
-        found = self._queues.get(key)
-        if found is None or (isinstance(found, GrowingQueue) and found.has_new_files):
+        queue = self._queues.get(key)
+        if queue is None or (isinstance(queue, GrowingQueue) and queue.has_new_files):
             if not is_path_name(topic) or queue_id < 0:
                 return None
-            if found is None and not self.store.live.queue_end(topic, queue_id):
+            if queue is None and not self.store.live.queue_end(topic, queue_id):
                 return None
-            found = GrowingQueue(self.store, topic, queue_id)
-            if not found.segments.files:
+            queue = GrowingQueue(self.store, topic, queue_id)
+            if not queue.segments.files:
                 return None
-            self._queues[key] = found
-        return found
+            self._queues[key] = queue
+        return queue
 
     def _open_batch_queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         return super()._open_batch_queue(topic, queue_id) if topic in self.store.live.batch_topics else None
@@ -309,7 +309,7 @@ def read_store(store: Store) -> Reading:
 
 
 def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> memoryview | None:
-    """The bytes of the record at a place of a file; None where none begins there, or not one of that size.
+    """The bytes of the record at a place in a file; None if there is none of that size.
 
     Args:
         base: physical offset of the file's first byte.

@@ -248,9 +248,9 @@ class Store:
             if isinstance(item, Damage):
                 on_damage(item)
                 continue
-            for found in item.messages():
-                if everything or wanted.has(found.record):
-                    yield StoredMessage(found)
+            for message in item.messages():
+                if everything or wanted.has(message.record):
+                    yield StoredMessage(message)
 
     def queue_messages(
         self, topic: str, queue_id: int, start: int | None = None, stop: int | None = None
@@ -274,19 +274,19 @@ class Store:
     def _entries(
         self, log: CommitLog, queue: PlainQueue, start: int | None, stop: int | None
     ) -> Iterator[StoredMessage]:
-        for one in messages_of(log, queue, self.warnings.append, start, stop):
-            position = one.entry.physical_offset
+        for message in messages_of(log, queue, self.warnings.append, start, stop):
+            position = message.entry.physical_offset
             file = log.segments.find(position)
             if file is not None:
-                yield StoredMessage(Found(file, position - file.base, one.record))
+                yield StoredMessage(Found(file, position - file.base, message.record))
 
     def _batches(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[StoredMessage]:
         while start < stop:
-            got = self.get(topic, queue_id, start)
-            if not got.messages:
+            result = self.get(topic, queue_id, start)
+            if not result.messages:
                 return
-            yield from (one for one in got.messages if start <= one.queue_offset < stop)
-            start = got.next_begin_offset
+            yield from (message for message in result.messages if start <= message.queue_offset < stop)
+            start = result.next_begin_offset
 
     def query_key(
         self,
@@ -303,25 +303,27 @@ class Store:
             since, until: store time in [since, until), as in :meth:`messages`.
         """
         search = Search(limit=limit, begin=_millis(since, 0), end=_millis(until, MAX_TIME + 1) - 1)
-        found = self._fresh().query(topic, key, search)
-        return [StoredMessage(one) for one in found]
+        messages = self._fresh().query(topic, key, search)
+        return [StoredMessage(message) for message in messages]
 
     def query_id(self, message_id: str, *, topic: str | None = None) -> list[StoredMessage]:
         """Messages with an offset id or unique id."""
         self._fresh()
-        found = query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
-        return [StoredMessage(one) for one in found]
+        messages = query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
+        return [StoredMessage(message) for message in messages]
 
     def message_at(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None where there is none."""
-        found = self._fresh().log.read(physical_offset)
-        return StoredMessage(found) if found is not None else None
+        message = self._fresh().log.read(physical_offset)
+        return StoredMessage(message) if message is not None else None
 
     def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[StoredMessage]:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
-        got = get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, release=self._release)
-        return GetResult(*got[:-1], messages=[StoredMessage(one) for one in got.messages])
+        result = get_message(
+            log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, release=self._release
+        )
+        return GetResult(*result[:-1], messages=[StoredMessage(message) for message in result.messages])
 
     def topics(self) -> list[str]:
         """Topics that have queues on disk, sorted."""

@@ -39,7 +39,7 @@ class RequestModes:
     """``messageRequestMode.json``, which is written when it changes.
 
     Raises:
-        CorruptFile: the file is broken, and its ``.bak`` too.
+        CorruptFile: the file and its ``.bak`` are broken.
     """
 
     def __init__(self, state: BrokerState, settings: PopSettings, *, pull_only: bool = False) -> None:
@@ -48,11 +48,11 @@ class RequestModes:
 
     def of(self, topic: str, group: str) -> Mode:
         """Of a group and a topic."""
-        found = self._file.modes.get(topic, {}).get(group)
+        mode = self._file.modes.get(topic, {}).get(group)
         if self._pull_only:
             return Mode(RequestMode.PULL, 0)
-        if found is not None:
-            return Mode(found.mode, found.pop_share_queue_num)
+        if mode is not None:
+            return Mode(mode.mode, mode.pop_share_queue_num)
         if topic.startswith(RETRY_PREFIX):
             return Mode(RequestMode.PULL, 0)
         return Mode(self._settings.default_mode, self._settings.default_share)
@@ -104,12 +104,12 @@ def assign(
             if client not in all_clients:
                 return []
             return [all_queues[all_clients.index(client) % len(all_queues)]]
-        found = share(client, all_queues, all_clients)
+        shared = share(client, all_queues, all_clients)
         if client in all_clients:
             at = all_clients.index(client)
             for following in range(1, mode.share + 1):
-                found += share(all_clients[(at + following) % len(all_clients)], all_queues, all_clients)
-        return list(dict.fromkeys(found))
+                shared += share(all_clients[(at + following) % len(all_clients)], all_queues, all_clients)
+        return list(dict.fromkeys(shared))
     except BadAllocation:
         return None
 

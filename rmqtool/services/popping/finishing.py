@@ -96,8 +96,8 @@ class Finishing:
             if not self._orders.is_blocked(topic, group, queue_id, None, handle.invisible_time):
                 self._freed(topic, group, queue_id)
         elif following == -1:
-            words = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"
-            raise NotTaken(MESSAGE_ILLEGAL, words)
+            remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"
+            raise NotTaken(MESSAGE_ILLEGAL, remark)
 
     def change(self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int) -> Changed | None:
         """A message is to come back so many ms from now; None where it was consumed already.

@@ -22,7 +22,7 @@ from formats.variants import pop, timer
 from formats.variants.pop_store import PopStoreRecord
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import number_of
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
+from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config, offsets_of
 from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
@@ -110,7 +110,7 @@ class MessagesInFlight:
 
     @property
     def names(self) -> RetryNames:
-        """Reads the names of retry topics."""
+        """Parses the names of retry topics."""
         return retry_names(self.log.layout, self.warn)
 
     def records(self, since: int | None = None) -> Iterator[PopRecord]:
@@ -120,18 +120,18 @@ class MessagesInFlight:
             since: those too that a broker has dealt with, if they came to the revive topics at this time, ms, or later.
         """
         topics = self.topics.topics(REVIVE_PREFIX)
-        offsets = known_offsets(self.log.layout, self.warn) if topics else {}  # there may be millions
+        offsets = offsets_of(known_offsets(self.log.layout, self.warn)) if topics else {}  # there may be millions
         for topic in topics:
             for queue in self.topics.of(topic):
                 # the offset is the last one that was dealt with, so a broker goes on behind it
                 low = queue.min_offset(self.log.min_offset)
-                dealt = offsets.get((topic, pop.REVIVE_GROUP, queue.queue_id), -1)
+                dealt = offsets.get((topic, pop.REVIVE_GROUP), {}).get(queue.queue_id, -1)
                 start = max(low, dealt + 1) if since is None else offset_by_time(self.log, queue, since)
                 for message in messages_of(self.log, queue, self.warn, start):
                     entry, record, properties = message
-                    found = self._read(properties, record.body, entry.physical_offset)
-                    if found is not None:
-                        yield PopRecord(found, entry.physical_offset, record.born_timestamp, waits=False)
+                    event = self._read(properties, record.body, entry.physical_offset)
+                    if event is not None:
+                        yield PopRecord(event, entry.physical_offset, record.born_timestamp, waits=False)
         if (
             not TimerFiles(self.log.layout.passing_over()).present
             and self.topics.one(timer.TOPIC, timer.QUEUE_ID) is None
@@ -141,9 +141,9 @@ class MessagesInFlight:
 
         for waiting in open_timers(self.log, self.now, self.warn, self.topics).messages():
             if waiting.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
-                found = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
-                if found is not None:
-                    yield PopRecord(found, waiting.physical_offset, waiting.record.born_timestamp, waits=True)
+                event = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
+                if event is not None:
+                    yield PopRecord(event, waiting.physical_offset, waiting.record.born_timestamp, waits=True)
 
     @cached_property
     def stored(self) -> list[PopStoreRecord]:
@@ -170,7 +170,7 @@ class MessagesInFlight:
                 checkpoints[noted.what.key] = noted.what
             else:
                 acked.setdefault(noted.what.key, set()).update(noted.what.queue_offsets)
-        found: dict[Place, dict[int, Handed]] = {}
+        places: dict[Place, dict[int, Handed]] = {}
         for key, point in checkpoints.items():
             done = acked.get(key, set()) | point.acked_before
             again = number_of(point.put_again) or 0
@@ -179,16 +179,16 @@ class MessagesInFlight:
             )
             for offset in point.queue_offsets:
                 if offset not in done:
-                    _keep(found, (point.topic, point.group, point.queue_id), offset, handed)
+                    _keep(places, (point.topic, point.group, point.queue_id), offset, handed)
         for record in self.stored:
             handed = Handed(
                 record.visible_time, record.pop_time, record.invisible_time, "record", None, record.attempts,
                 record.attempt_id,
             )  # fmt: skip
-            _keep(found, (record.topic, record.group, record.queue_id), record.queue_offset, handed)
+            _keep(places, (record.topic, record.group, record.queue_id), record.queue_offset, handed)
         for place, offset, handed in self._ordered_places():
-            _keep(found, place, offset, handed)
-        return found
+            _keep(places, place, offset, handed)
+        return places
 
     def _ordered_places(self) -> Iterator[tuple[Place, int, Handed]]:
         file = look_at_config(self.log.layout, "consumerOrderInfo.json", self.warn)
@@ -247,10 +247,10 @@ class MessagesInFlight:
         if queue is None or not queue.min_offset(self.log.min_offset) <= offset < queue.max_offset:
             return None
         entry = queue.entry(offset)
-        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
-        if entry is None or found is None or found.record.topic != topic.encode("utf-8", "surrogateescape"):
+        message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        if entry is None or message is None or message.record.topic != topic.encode("utf-8", "surrogateescape"):
             return None
-        return QueueMessage(entry, found.record, parse(found.record.properties))
+        return QueueMessage(entry, message.record, parse(message.record.properties))
 
 
 def _keep(found: dict[Place, dict[int, Handed]], place: Place, offset: int, handed: Handed) -> None:

@@ -21,7 +21,7 @@ class OrderedPops:
         state: has topics and groups; who owns it persists what is kept here with its own files.
 
     Raises:
-        CorruptFile: the file is broken, and its ``.bak`` too.
+        CorruptFile: the file and its ``.bak`` are broken.
     """
 
     def __init__(self, state: BrokerState, clock: Callable[[], int]) -> None:
@@ -122,10 +122,10 @@ class OrderedPops:
     def take_freed(self) -> list[tuple[str, str, int]]:
         """Queues (topic, group, queue id) whose messages have become visible since this was last asked."""
         now = self._clock()
-        found = [place for place, time in self._free_at.items() if time <= now]
-        for place in found:
+        places = [place for place, time in self._free_at.items() if time <= now]
+        for place in places:
             del self._free_at[place]
-        return found
+        return places
 
     # -- the table ----------------------------------------------------------------------------------------------------
 

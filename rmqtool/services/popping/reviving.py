@@ -165,32 +165,32 @@ class Reviving:
                 continue
             properties = parse(record.properties)
             try:
-                what = pop.read(properties.get(TAGS), record.body)
+                event = pop.read(properties.get(TAGS), record.body)
             except FormatError:
                 continue
-            if what is not None and what.topic and what.group:
+            if event is not None and event.topic and event.group:
                 deliver = java_int(properties.get(timer.DELIVER_MS, ""), 64) or 0
-                yield _Read(record.queue_offset, what, deliver)
+                yield _Read(record.queue_offset, event, deliver)
 
     def _take(self, queue: _Queue, record: _Read) -> None:
-        what = record.what
-        if isinstance(what, pop.CheckPoint):
+        event = record.what
+        if isinstance(event, pop.CheckPoint):
             # a timer may have delivered it twice; its place is that of the last one
-            acked = queue.points.pop(what.key, (what, set[int]()))[1]
-            queue.points[what.key] = what, acked | what.acked_before
-            queue.places[what.key] = record.queue_offset
+            acked = queue.points.pop(event.key, (event, set[int]()))[1]
+            queue.points[event.key] = event, acked | event.acked_before
+            queue.places[event.key] = record.queue_offset
         else:
-            key = what.key if what.broker_name.strip() else what.key._replace(broker_name=self._broker_name)
+            key = event.key if event.broker_name.strip() else event.key._replace(broker_name=self._broker_name)
             if key in queue.points:
-                queue.points[key][1].update(what.queue_offsets)
+                queue.points[key][1].update(event.queue_offsets)
             elif self._clock() - record.deliver_time > self._settings.ack_wait:
                 # without its checkpoint it would hold up the offset for ever
                 nothing = pop.CheckPoint(
-                    topic=what.topic,
-                    group=what.group,
-                    queue_id=what.queue_id,
-                    start_offset=what.start_offset,
-                    pop_time=what.pop_time,
+                    topic=event.topic,
+                    group=event.group,
+                    queue_id=event.queue_id,
+                    start_offset=event.start_offset,
+                    pop_time=event.pop_time,
                     broker_name=key.broker_name,
                 )
                 queue.points[key] = nothing, set()

@@ -66,9 +66,9 @@ class Requeue:
     def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
         """Every dead letter that is chosen, and the message that it becomes; None where there is nothing to do."""
         retries = Retries(self.log, 0, self._warn)
-        for letter, found in retries.dead_letters([self.group]):
-            record = found.record
-            dead_id = offset_id(record.store_address, record.store_port, found.physical_offset)
+        for letter, message in retries.dead_letters([self.group]):
+            record = message.record
+            dead_id = offset_id(record.store_address, record.store_port, message.physical_offset)
             if letter.state != "dead" or (
                 self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
             ):
@@ -93,7 +93,7 @@ class Requeue:
                 yield replace(row, state="refused", reason=reason), None
             else:
                 queue_id = self._queue_id(row.targetTopic, letter.originMsgId)
-                yield replace(row, targetQueueId=queue_id), self._message(found, row.targetTopic, queue_id, dead_id)
+                yield replace(row, targetQueueId=queue_id), self._message(message, row.targetTopic, queue_id, dead_id)
 
     def _not_taken(self, topic: str) -> str | None:
         """Why no message can be given back to a topic, by the rules for those who send."""
@@ -128,10 +128,10 @@ class Requeue:
         if self.target == "retry" or origin_id is None:
             return 0
         try:
-            found = self.log.read(parse_offset_id(origin_id).physical_offset, crc=False)
+            original = self.log.read(parse_offset_id(origin_id).physical_offset, crc=False)
         except FormatError:
             return 0
-        queue_id = found.record.queue_id if found is not None and found.record.topic == raw(topic) else 0
+        queue_id = original.record.queue_id if original is not None and original.record.topic == raw(topic) else 0
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 

@@ -19,7 +19,7 @@ from typing import Any
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.delays.delays import Delays
-from rmqtool.services.lookup.configs import Warn, known_offsets
+from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import (
     ORIGIN_MESSAGE_ID,
@@ -87,7 +87,7 @@ class Retries:
         self.topics = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._delays = Delays(log, now, warn, self.topics)
-        self._offsets = known_offsets(log.layout, warn)
+        self._offsets = offsets_of(known_offsets(log.layout, warn))
 
     def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
         """What each group has got, or will get, again: group by group, first what was delivered."""
@@ -96,9 +96,10 @@ class Retries:
             given_back = self._given_back(group, scheduled)
             for retry_topic, origin in self._retry_topics(group):
                 in_flight = self._in_flight if origin is not None else {}
+                offsets = self._offsets.get((retry_topic, group), {})
                 for queue in self.topics.of(retry_topic):
                     place = (retry_topic, group, queue.queue_id)
-                    taken, handed = self._offsets.get(place, 0), in_flight.get(place, {})
+                    taken, handed = offsets.get(queue.queue_id, 0), in_flight.get(place, {})
                     for message in messages_of(self.log, queue, self.warn):
                         state = "waiting"
                         if message.entry.queue_offset in handed:
@@ -122,12 +123,12 @@ class Retries:
     @cached_property
     def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
         """Group to its retry topics of POP, each with the topic that the messages came from."""
-        found: dict[str, list[tuple[str, str | None]]] = {}
+        topics: dict[str, list[tuple[str, str | None]]] = {}
         for topic in self.topics.topics(RETRY_PREFIX):
             group, origin = self._names.of(topic)
             if origin is not None:
-                found.setdefault(group, []).append((topic, origin))
-        return found
+                topics.setdefault(group, []).append((topic, origin))
+        return topics
 
     def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
         """The retry topics of a group, those of POP last."""
@@ -139,15 +140,15 @@ class Retries:
         Args:
             pending: without those that were delivered.
         """
-        found, targets = Pairs(), set()
+        pairs, targets = Pairs(), set()
         for queue_id, queue in sorted(self._delays.queues.items()):
             start = self._delays.start(queue_id + 1) if pending else None
             for entry, _record, properties in messages_of(self.log, queue, self.warn, start):
                 target = properties.get(REAL_TOPIC, "")
                 if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                     targets.add(target)
-                    found.add(hash((target, queue_id + 1)), entry.queue_offset)
-        return found, targets
+                    pairs.add(hash((target, queue_id + 1)), entry.queue_offset)
+        return pairs, targets
 
     def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
         """(level, message) of what the schedule topic has for a topic."""
@@ -158,18 +159,18 @@ class Retries:
 
     def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
         """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
-        found = Pairs()
+        pairs = Pairs()
         for queue in self.topics.of(DLQ_PREFIX + group):
             for message in messages_of(self.log, queue, self.warn):
-                found.add(_attempt(message, message.record.reconsume_times), 1)
+                pairs.add(_attempt(message, message.record.reconsume_times), 1)
         for topic, _origin in self._pop_topics.get(group, []):  # revived once more
             for queue in self.topics.of(topic):
                 for message in messages_of(self.log, queue, self.warn):
-                    found.add(_attempt(message, message.record.reconsume_times), 0)
+                    pairs.add(_attempt(message, message.record.reconsume_times), 0)
         for prefix in (DLQ_PREFIX, RETRY_PREFIX):
             for _level, message in self._for_topic(prefix + group, scheduled):
-                found.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
-        return found
+                pairs.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
+        return pairs
 
     def _groups(self, prefix: str, targets: set[str]) -> list[str]:
         """Groups that have such a topic, or will have it."""
@@ -190,9 +191,9 @@ class Retries:
             for state, messages in (("dead", dead), ("scheduled", coming)):
                 for message in messages:
                     retries = sorted(times.get(_chain(message)))
-                    found = self.log.read(message.entry.physical_offset, crc=False)
-                    assert found is not None  # it was read a moment ago
-                    yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), found
+                    letter = self.log.read(message.entry.physical_offset, crc=False)
+                    assert letter is not None  # it was read a moment ago
+                    yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), letter
 
 
 def _chain(message: QueueMessage) -> int:

@@ -38,11 +38,11 @@ class SendBackStore:
         self._log = CommitLog(store.layout)
 
     def _read(self, physical_offset: int) -> Found | None:
-        found = self._log.read(physical_offset)
-        if found is None:
+        message = self._log.read(physical_offset)
+        if message is None:
             self._log = CommitLog(self.store.layout)  # the log may have grown a file
-            found = self._log.read(physical_offset)
-        return found
+            message = self._log.read(physical_offset)
+        return message
 
     def send_back(
         self, group: str, physical_offset: int, *, delay_level: int = 0, max_reconsume_times: int | None = None
@@ -65,10 +65,10 @@ class SendBackStore:
             return None
         topic, queue_id = RETRY_PREFIX + group, self._random.randrange(config.retry_queue_nums)
         self._writable(topic, config.retry_queue_nums)
-        found = self._read(physical_offset)
-        if found is None:
+        message = self._read(physical_offset)
+        if message is None:
             raise Rejected(SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
-        record = found.record
+        record = message.record
         properties = parse(record.properties)
         properties.setdefault(RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
         properties[WAIT] = "false"

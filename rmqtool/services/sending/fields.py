@@ -64,7 +64,7 @@ def parse_map(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         BadValue: that is no mapping, or its right side no field of a message.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for pair in ",".join(texts).split(","):
         theirs, equals, ours = pair.rpartition("=")
         theirs, ours = theirs.strip(), ours.strip()
@@ -72,10 +72,10 @@ def parse_map(texts: Sequence[str]) -> dict[str, str]:
             raise BadValue(f"map {pair}: give COLUMN=FIELD, as in value=body")
         if ours not in MAPPABLE:
             raise BadValue(f"map {pair}: {ours} is no field of a message; there are {', '.join(MAPPABLE)}")
-        if ours in found:
+        if ours in names:
             raise BadValue(f"map {pair}: {ours} is given twice")
-        found[ours] = theirs
-    return found
+        names[ours] = theirs
+    return names
 
 
 @dataclass(frozen=True)

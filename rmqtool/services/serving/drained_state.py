@@ -6,18 +6,17 @@ It outlives the store, in whose place there may be another one: the message befo
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import SubscriptionGroups, Topics
+from formats.config.files import OffsetTable, SubscriptionGroups, Topics
 from formats.message.fingerprint import fingerprint
 from formats.message.read import Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused
 from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
-from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
-from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.lookup.configs import FILES, Warn, known_offsets, look_at_config
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.open_store.broker_state import GROUPS, TOPICS, BrokerState, T
 from rmqtool.services.open_store.following import stamp_of
@@ -47,11 +46,11 @@ class DrainedState(BrokerState):
         super().__init__(store, warn)
 
     def _load(self, name: str, kind: type[T]) -> T:
-        found = look_at_config(self.layout, name, self.warn)
-        return found if isinstance(found, kind) else kind()
+        config = look_at_config(self.layout, name, self.warn)
+        return config if isinstance(config, kind) else kind()
 
     def _load_offsets(self) -> tuple[str, dict[Key, int]]:
-        offsets = known_offsets(self.layout, self.warn)
+        offsets = _by_queue(known_offsets(self.layout, self.warn))
         self._kept: dict[Key, int] = {}
         self._last: dict[Key, int | None] = {}
         if read_small(self._own_path) is not None:
@@ -65,12 +64,12 @@ class DrainedState(BrokerState):
     def _prove(self, reading: Reading, row: Wanted) -> None:
         """That an offset is one of this store, as far as that is known."""
         topic, group, queue_id = row.key
-        found = _fingerprint(reading, topic, queue_id, row.offset - 1)
-        if found == row.last:
+        fingerprint = _fingerprint(reading, topic, queue_id, row.offset - 1)
+        if fingerprint == row.last:
             return
         end = reading.max_offset(topic, queue_id)
-        if found is not None or (reading.queue(topic, queue_id) is not None and end < row.offset):
-            other = f"ends at {end}" if found is None else "has another message before that now"
+        if fingerprint is not None or (reading.queue(topic, queue_id) is not None and end < row.offset):
+            other = f"ends at {end}" if fingerprint is None else "has another message before that now"
             raise Refused(
                 f"{self._own_path}: says that {group} is at {row.offset} of {topic} queue {queue_id}, which {other}: "
                 "these are offsets of another store. Name another file with --offsets, or remove this one, and groups "
@@ -124,7 +123,7 @@ class FollowedState(DrainedState):
             self._read = self._read[0], set(groups.groups)
             self._groups = replace(groups, groups=_merge(self.groups, known_groups, groups.groups))
         if changed.intersection(FILES):
-            for key, offset in known_offsets(self.layout, lambda _text: None).items():
+            for key, offset in _by_queue(known_offsets(self.layout, lambda _text: None)).items():
                 if key not in self._kept and key not in self._changed:
                     self._offsets[key] = offset
         return TOPICS in changed
@@ -135,19 +134,23 @@ class FollowedState(DrainedState):
 
     def _again(self, name: str, kind: type[T]) -> T | None:
         """A file as it is now; None where it is just being replaced, and is looked at again next time."""
-        found = look_at_config(self.layout, name, lambda _text: None)
-        if isinstance(found, kind):
-            return found
+        config = look_at_config(self.layout, name, lambda _text: None)
+        if isinstance(config, kind):
+            return config
         self._stamps[name] = ()
         return None
+
+
+def _by_queue(tables: Iterable[OffsetTable]) -> dict[Key, int]:
+    return {(topic, group, queue): offset for topic, group, queues in tables for queue, offset in queues.items()}
 
 
 def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> int | None:
     """That of the message at a queue offset; None where there is none."""
     if offset < 0 or offset >= reading.max_offset(topic, queue_id):
         return None
-    found = reading.pull(topic, queue_id, offset, 1).messages
-    record = read(found[0], 0, len(found[0])) if found else None
+    messages = reading.pull(topic, queue_id, offset, 1).messages
+    record = read(messages[0], 0, len(messages[0])) if messages else None
     return fingerprint(record) if isinstance(record, Record) else None
 
 

@@ -49,7 +49,7 @@ class RunReport:
     immune: int = 0
     nextTimestamp: int | None = None  # when the next delayed message is due
     rolled: int = 0  # timer messages that were moved on towards their time
-    recalled: int = 0  # timer messages that were taken back
+    recalled: int = 0  # recalled timer messages
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

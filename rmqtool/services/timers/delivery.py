@@ -120,7 +120,7 @@ class TimerService:
 
         Args:
             stop: asked before each message; true ends the step.
-            done: counted on, so that an error leaves what was done before it.
+            done: updated as work is done, so that it is right after an error.
             after_each: called after each message.
 
         Raises:
@@ -175,10 +175,8 @@ class TimerService:
 
     def _revise(self, opened: LiveTimer) -> None:
         """Units are gone that the checkpoint tells of: go on behind the message of the last one that is there."""
-        found = CommitLog(self.store.layout).read(opened.last_offset, crc=False) if opened.last_offset >= 0 else None
-        behind = (
-            found.record.queue_offset + 1 if found is not None and found.record.topic.decode() == timer.TOPIC else 0
-        )
+        last = CommitLog(self.store.layout).read(opened.last_offset, crc=False) if opened.last_offset >= 0 else None
+        behind = last.record.queue_offset + 1 if last is not None and last.record.topic.decode() == timer.TOPIC else 0
         opened.queue_offset = min(opened.queue_offset, behind)
 
     def _begin(self, opened: LiveTimer, slot: int, done: Delivered) -> None:
@@ -390,12 +388,12 @@ class TimerCounts:
 
     def __init__(self, store: Store, warn: Warn) -> None:
         self._store = store
-        said: list[str] = []
-        found = look_at_config(store.layout, _METRICS, said.append)
-        for text in said:
+        problems: list[str] = []
+        metrics = look_at_config(store.layout, _METRICS, problems.append)
+        for text in problems:
             warn(text)
-        self._keep = not said
-        self._file = found if isinstance(found, TimerMetrics) else TimerMetrics()
+        self._keep = not problems
+        self._file = metrics if isinstance(metrics, TimerMetrics) else TimerMetrics()
         self._counts = {topic: (metric.count, metric.timestamp) for topic, metric in self._file.counts.items()}
         self._changes = 0
 

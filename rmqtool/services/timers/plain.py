@@ -49,10 +49,10 @@ class PlainTexts(NamedTuple):
     def strings(self) -> "list[str | None]":
         """The texts; None where one is missing."""
         text, ends = self.data.tobytes().decode("ascii"), self.ends.tolist()
-        found: list[str | None] = [text[begin:end] for begin, end in pairwise(ends)]
+        parts: list[str | None] = [text[begin:end] for begin, end in pairwise(ends)]
         for number in np.flatnonzero(self.missing).tolist():
-            found[number] = None
-        return found
+            parts[number] = None
+        return parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ class Timers:
     """The timer of one store, in files.
 
     Args:
-        now: the time at which "due" is meant, ms.
-        topics: the store's queues, where they have been listed already.
+        now: the time that decides what is due, ms.
+        topics: the store's queues, if already listed.
     """
 
     _form = "timer wheel"
@@ -104,19 +104,19 @@ class Timers:
     def _found(self) -> Waiting:
         if self.files.wheel is None and len(self.files.wheel_bytes):
             self.warn(f"timerwheel: {len(self.files.wheel_bytes)} bytes, not {timer.WHEEL_SIZE}: not used")
-        passed = self.files.layout.passed or {}
-        for reason in passed.values():
+        ignored = self.files.layout.passed or {}
+        for reason in ignored.values():
             self.warn(f"{reason}: as if it were missing")
-        if self.files.checkpoint is None and self.files.checkpoint_path not in passed:
+        if self.files.checkpoint is None and self.files.checkpoint_path not in ignored:
             self.warn(
                 "config/timercheck: missing or too short: what was delivered is not known, and a broker would deliver "
                 "every timer message of the log again"
             )
-        found = waiting(self.files)
-        lost = len(found.outside) + len(found.broken)
+        wheel = waiting(self.files)
+        lost = len(wheel.outside) + len(wheel.broken)
         if lost:
             self.warn(f"timer wheel: {lost} links lead to no unit of the timer log (see check)")
-        return found
+        return wheel
 
     def messages(self) -> Iterator[TimerMessage]:
         """Marks and messages; one warning tells of units without a message."""
@@ -146,9 +146,9 @@ class Timers:
     def _to_come(self) -> "Array":
         """Which units have slots that are still to come and hold nothing that recalls; their times are those of their
         slots. A bool array of shape (units,)."""
-        found = self._found
+        wheel = self._found
         marked = [time for time, _key in self._recalled]
-        return (found.slot_time >= self._passed) & ~(found.rolled | found.deletes) & ~np.isin(found.slot_time, marked)
+        return (wheel.slot_time >= self._passed) & ~(wheel.rolled | wheel.deletes) & ~np.isin(wheel.slot_time, marked)
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:
@@ -175,8 +175,8 @@ class Timers:
         self, *, due_only: bool = False, chosen: "Array | None" = None
     ) -> "Iterator[DelayedMessage | PlainTimers]":
         """As :meth:`pending`, the plain ones of them many at once."""
-        found = self._found
-        plain = np.zeros(len(found.position), bool)
+        wheel = self._found
+        plain = np.zeros(len(wheel.position), bool)
         if chosen is None:
             chosen = np.arange(len(plain))
             if due_only:
@@ -188,7 +188,7 @@ class Timers:
             lost += some.lost
             yield from some.merge(due_only=due_only)
         self._warn_of_lost(lost)
-        for message in not_in_the_wheel(self.log, self.queue, self.files, found):
+        for message in not_in_the_wheel(self.log, self.queue, self.files, wheel):
             row = self._row(message)
             if row is not None and (row.due or not due_only):
                 yield row
@@ -200,9 +200,9 @@ class Timers:
             numbers = chosen[first : first + _AT_ONCE]
             many = plain_timers(self.log, self._found, numbers[plain[numbers]])
             others = numbers[~np.isin(numbers, many.numbers)]
-            found = [(number, self._row(message)) for number, message in in_the_wheel(self.log, self._found, others)]
-            rows = [(number, row) for number, row in found if row is not None]
-            return _Some(many, rows, len(others) - len(found))
+            in_wheel = [(number, self._row(message)) for number, message in in_the_wheel(self.log, self._found, others)]
+            rows = [(number, row) for number, row in in_wheel if row is not None]
+            return _Some(many, rows, len(others) - len(in_wheel))
 
         with ThreadPoolExecutor(1, "rmqtool-timers") as beside:
             ahead: Future[_Some] | None = None
@@ -224,7 +224,7 @@ class Timers:
         deliver = message.deliver_time
         taken_back = (message.fires, self._recall_key(message)) in self._recalled
         time = message.fires if deliver is None else deliver
-        passed = self._passed
+        fired = self._passed
         return DelayedMessage(
             level=LEVEL,
             queueOffset=record.queue_offset,
@@ -236,7 +236,7 @@ class Timers:
             msgId=message.key,
             keys=properties.get(KEYS),
             reconsumeTimes=record.reconsume_times,
-            due=message.fires < passed and time < passed and not (taken_back or message.unusable),
+            due=message.fires < fired and time < fired and not (taken_back or message.unusable),
             kind="timer",
             fireTimestamp=message.fires,
             rolled=bool(message.magic & timer.MAGIC_ROLL),
@@ -321,19 +321,19 @@ class TimelineTimers(Timers):
     def _messages(self) -> list[TimerMessage]:
         """Those of the database by deliver time, then those that are not in it yet, marks among them."""
         units = list(self._timeline.units(self.warn))
-        found = []
+        messages = []
         for number, record in records_at(self.log, [unit.physical_offset for unit in units]):
             unit = units[number]
             if record.topic == timer.TOPIC.encode() and record.total_size == unit.size:
                 properties = parse(record.properties)
-                found.append(TimerMessage(unit.physical_offset, record, properties, unit.deliver_time, 0))
-        self._warn_of_lost(len(units) - len(found))
-        known = np.array([message.physical_offset for message in found], np.int64)
+                messages.append(TimerMessage(unit.physical_offset, record, properties, unit.deliver_time, 0))
+        self._warn_of_lost(len(units) - len(messages))
+        known = np.array([message.physical_offset for message in messages], np.int64)
         if self.queue is not None:
             low = self.queue.min_offset(self.log.min_offset)
             start = min(max(self._timeline.scanned, low), self.queue.max_offset)
-            found += messages_from(self.log, self.queue, start, known, self.files.precision)
-        return found
+            messages += messages_from(self.log, self.queue, start, known, self.files.precision)
+        return messages
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:

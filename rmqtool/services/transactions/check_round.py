@@ -85,10 +85,10 @@ class _Half:
     def message(self, at: int) -> QueueMessage | None:
         """The message at an offset."""
         entry = self._queue.entry(at) if at < self._queue.max_offset else None
-        found = self._log.read(entry.physical_offset, crc=False) if entry is not None else None
-        if entry is None or found is None or found.record.topic != raw(HALF):
+        half = self._log.read(entry.physical_offset, crc=False) if entry is not None else None
+        if entry is None or half is None or half.record.topic != raw(HALF):
             return None
-        return QueueMessage(entry, found.record, parse(found.record.properties))
+        return QueueMessage(entry, half.record, parse(half.record.properties))
 
     def behind_gap(self, at: int) -> int | None:
         """Where the queue goes on after an offset without a message; None at its end."""
@@ -135,8 +135,8 @@ class _Ops:
             result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
         self._next = result.next_begin_offset
         self.last_born = None
-        for found in result.messages:
-            record = found.record
+        for message in result.messages:
+            record = message.record
             self.last_born = record.born_timestamp
             ends = op_offsets(record, parse(record.properties)) or ()
             named = [offset for offset in ends if offset >= self._first_half]
@@ -156,8 +156,8 @@ class _Ops:
     def keep_offset(self) -> None:
         """Have the next round begin behind the op messages that end nothing any more."""
         op = self._first
-        for passed in sorted(self._passed):
-            if passed != op:
+        for offset_done in sorted(self._passed):
+            if offset_done != op:
                 break
             op += 1
         if op != self._first:

@@ -101,17 +101,17 @@ class Copies:
     def newer(self, message: QueueMessage) -> CopyPlace | None:
         """The newest copy of a half message; None where that is itself."""
         key = identity(message)
-        found = None if key is None else self._newest.get(key)
-        return found if found is not None and found.queue_offset > message.entry.queue_offset else None
+        newest = None if key is None else self._newest.get(key)
+        return newest if newest is not None and newest.queue_offset > message.entry.queue_offset else None
 
     def has_ended(self, message: QueueMessage) -> bool:
         """Whether this half message, or a copy of it, was committed or rolled back."""
         key = identity(message)
-        found = None if key is None else self._ended.get(key)
-        if found is None:
+        ended = None if key is None else self._ended.get(key)
+        if ended is None:
             return False
         # two that a producer has sent in one millisecond are two, whatever they have in common
-        return found.again or is_copy(message.properties) or found.queue_offset == message.entry.queue_offset
+        return ended.again or is_copy(message.properties) or ended.queue_offset == message.entry.queue_offset
 
     def was_there(self, message: QueueMessage) -> bool:
         """Whether another process may have begun to end this half message."""
@@ -151,9 +151,9 @@ def was_committed(layout: StoreLayout, log: CommitLog, half: QueueMessage) -> bo
     files = [file for file in open_index(layout) if not isinstance(file, BadIndex)]
     since = min(half.record.born_timestamp, half.record.store_timestamp) - HOUR  # clocks differ
     for offset in physical_offsets(files, topic, unique, limit=_MOST_FOUND, begin=since):
-        found = log.read(offset, crc=False)
-        if found is not None and found.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
-            record = found.record
+        message = log.read(offset, crc=False)
+        if message is not None and message.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+            record = message.record
             if identity(QueueMessage(half.entry, record, parse(record.properties))) == wanted:
                 return True
     return False

@@ -18,7 +18,7 @@ from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.topics import GIVEN_UP, HALF, OP, ROCKS_HALF, ROCKS_OP
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.delays.delays import number_of
-from rmqtool.services.lookup.configs import Warn, known_entries
+from rmqtool.services.lookup.configs import Warn, known_offsets, offsets_of
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, raw, warn_of_unbuilt
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
@@ -97,9 +97,7 @@ class Transactions:
         self.log, self.warn = log, warn
         self.layout, self.topics = log.layout, TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
-        entries = known_entries(self.layout, warn)
-        checks = (entry for entry in entries if (entry.topic, entry.group) == (HALF, CHECK_GROUP))
-        self.checked = {entry.queue_id: entry.offset for entry in checks}
+        self.checked = offsets_of(known_offsets(self.layout, warn)).get((HALF, CHECK_GROUP), {})
         self._open = self._open_halves()
         self._index: list[IndexView] | None = None
         self._given_up = Pairs()  # identity → physical offset
@@ -213,16 +211,16 @@ class Transactions:
                 note = f"its copy at half-queue offset {copies[-1].queueOffset} is open: it will be checked again"
         elif after:
             state = "given-up"
-            found = self.log.read(after[0], crc=False)
-            end = found.record.store_timestamp if found is not None else None
+            message = self.log.read(after[0], crc=False)
+            end = message.record.store_timestamp if message is not None else None
         elif commit is not None:
             state, note = "committed", "no op message: it will be checked, and may be committed, again"
         else:
             state = "passed" if copies[-1].queueOffset < self.checked.get(half_queue, 0) else "pending"
         checked = newest.record.store_timestamp if copies[-1].checkTimes else None
-        given = after[0] if after and op is None else None
+        committed_at = after[0] if after and op is None else None
         op_offset = ops[0] if ops else None
-        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, given, note)
+        return self._make(state, first, half_queue, copies, commit, end, op_offset, checked, committed_at, note)
 
     @staticmethod
     def _make(
@@ -314,11 +312,11 @@ class Transactions:
         place = at + layout.offsets["prepared_transaction_offset"]
         if int.from_bytes(view[place : place + 8], "big") not in prepared:
             return False
-        found = self.log.read(physical_offset, crc=False)
+        message = self.log.read(physical_offset, crc=False)
         return (
-            found is not None
-            and found.record.topic == raw(topic)
-            and found.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            message is not None
+            and message.record.topic == raw(topic)
+            and message.record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
         )
 
 

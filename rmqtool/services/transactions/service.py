@@ -117,10 +117,10 @@ class TransactionService:
         return self.end_half((self._half_at(newer.physical_offset) if newer else None) or half, decision)
 
     def _half_at(self, physical_offset: int) -> QueueMessage | None:
-        found = CommitLog(self.store.layout).read(physical_offset)
-        if found is None:
+        half = CommitLog(self.store.layout).read(physical_offset)
+        if half is None:
             return None
-        record = found.record
+        record = half.record
         entry = QueueEntry(record.queue_offset, physical_offset, record.total_size, 0)
         return QueueMessage(entry, record, parse(record.properties))
 

@@ -33,15 +33,15 @@ def objection(topic: bytes, properties: bytes) -> str | None:
         return f"delay level {_text(level)} is not a number: the next start would cut the log here"
     if _INNER not in properties:
         return None
-    found = parse_raw(properties)
+    items = parse_raw(properties)
     for name, bits in BATCH_NUMBERS:
-        if name in found and not is_java_int(found[name], bits):
-            return f"{name.decode()} {_text(found[name])} is not a number: the next start of 5.3 would cut the log here"
-    if _DISPATCH in found and _OFFSETS in found:
-        for offset in found[_OFFSETS].split(b","):
+        if name in items and not is_java_int(items[name], bits):
+            return f"{name.decode()} {_text(items[name])} is not a number: the next start of 5.3 would cut the log here"
+    if _DISPATCH in items and _OFFSETS in items:
+        for offset in items[_OFFSETS].split(b","):
             if not is_java_int(offset, 64) or not 0 <= int(offset) <= _MOST_OFFSET:
-                return f"{MULTI_QUEUE_OFFSET} {_text(found[_OFFSETS])} holds no queue offsets: no start would pass it"
-        for queue in found[_DISPATCH].decode("utf-8", "replace").split(","):
+                return f"{MULTI_QUEUE_OFFSET} {_text(items[_OFFSETS])} holds no queue offsets: no start would pass it"
+        for queue in items[_DISPATCH].decode("utf-8", "replace").split(","):
             if not names_a_directory(queue):
                 return f"{MULTI_DISPATCH}: queue name {queue!r} cannot be a directory's name"
     return None

@@ -104,9 +104,9 @@ class Appender:
             result, count = self._put_inner(gather_batch(messages, self.rules))
             return [result._replace(queue_offset=result.queue_offset + number) for number in range(count)]
         ready = [self.rules.ready(message, batch=True) for message in messages]
-        if len({(one.topic, one.queue_id) for one in ready}) > 1:
+        if len({(message.topic, message.queue_id) for message in ready}) > 1:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch goes to one queue")
-        size = sum(one.size for one in ready)
+        size = sum(message.size for message in ready)
         if size > self.rules.room:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"batch of {size} bytes, a file has room for {self.rules.room}")
         if ready and not fits(size, self.writer.room):
@@ -182,16 +182,16 @@ class Appender:
 
     def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
         now = self.clock()
-        if len(ready) >= BULK_MESSAGES and not any(one.light_queues or one.inner_messages for one in ready):
+        if len(ready) >= BULK_MESSAGES and not any(message.light_queues or message.inner_messages for message in ready):
             from rmqtool.store.append.bulk import of_ready
 
             return self._write(of_ready(ready, now))
         results = []
-        for one in ready:
+        for message in ready:
             try:
-                results.append(self._put(one, now))
+                results.append(self._put(message, now))
             except Illegal as err:
-                results.append(PutResult(err.status, one.topic.decode(), one.queue_id, reason=err.reason))
+                results.append(PutResult(err.status, message.topic.decode(), message.queue_id, reason=err.reason))
         self.writer.hand_over()
         return results
 
@@ -202,7 +202,7 @@ class Appender:
         properties = ready.properties
         light = [(name, light_queue_id(name, ready.queue_id)) for name in ready.light_queues]
         if light:
-            offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
+            offsets = ",".join(str(self.next_offsets.get(queue, 0)) for queue in light)
             properties = _with_place(
                 properties, MULTI_QUEUE_OFFSET, offsets, trailing=self.rules.release.trailing_separator
             )
@@ -236,8 +236,8 @@ class Appender:
         self.writer.append(packed)
         if ready.queued:
             self._number(key, queue_offset + max(ready.inner_messages, 1))
-            for one in light:
-                self._number(one, self.next_offsets.get(one, 0) + 1)
+            for queue in light:
+                self._number(queue, self.next_offsets.get(queue, 0) + 1)
         self.last_store_timestamp = store_timestamp
         return PutResult(
             PutStatus.PUT_OK,
@@ -282,9 +282,9 @@ def _read_back(packed: bytes) -> None:
     Raises:
         Illegal: recovery would end the log there.
     """
-    found = read(packed, 0, len(packed))
-    if isinstance(found, End):
-        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {found.reason}")
+    record = read(packed, 0, len(packed))
+    if isinstance(record, End):
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {record.reason}")
 
 
 def _with_place(properties: bytes, name: str, value: str, *, trailing: bool = True) -> bytes:

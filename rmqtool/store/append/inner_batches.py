@@ -33,10 +33,10 @@ def check_items(batch: Message) -> None:
         Illegal: a message has the numbers of an inner batch, which dispatch would go by.
     """
     try:
-        found = any(batch_numbers(item.properties) is not None for item in batch_items(batch.body))
+        numbered = any(batch_numbers(item.properties) is not None for item in batch_items(batch.body))
     except FormatError as err:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
-    if found:
+    if numbered:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch has the numbers of an inner batch")
 
 
@@ -47,14 +47,14 @@ def gather_batch(messages: Sequence[Message], rules: Rules) -> Message:
         Illegal: one of them is not taken, or they differ in what a record says once for all of them.
     """
     ready = [rules.ready(message, batch=True) for message in messages]
-    if len({(one.topic, one.queue_id) for one in ready}) > 1:
+    if len({(message.topic, message.queue_id) for message in ready}) > 1:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch goes to one queue")
-    if any(one.inner_messages for one in ready):
+    if any(message.inner_messages for message in ready):
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "an inner batch holds no other one")
-    if len({_said_once(one) for one in ready}) > 1:
+    if len({_said_once(message) for message in ready}) > 1:
         text = "the messages of an inner batch have the same times, hosts, system flag and number of retries"
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
-    body = build_batch([BatchItem(one.flag, one.body, one.properties) for one in ready])
+    body = build_batch([BatchItem(message.flag, message.body, message.properties) for message in ready])
     return as_inner_batch(replace(messages[0], body=body, properties={}, tags=None, keys=None, flag=0))
 
 

@@ -98,12 +98,12 @@ class Message:
 
     def property_map(self) -> dict[str, str]:
         """The properties by name, tags and keys with them."""
-        found = parse(self.properties) if isinstance(self.properties, bytes) else dict(self.properties)
+        properties = parse(self.properties) if isinstance(self.properties, bytes) else dict(self.properties)
         if self.tags is not None:
-            found[TAGS] = self.tags
+            properties[TAGS] = self.tags
         if self.keys is not None:
-            found[KEYS] = self.keys
-        return found
+            properties[KEYS] = self.keys
+        return properties
 
 
 class Ready(NamedTuple):

@@ -113,11 +113,11 @@ class CompactionBuilder:
     def _compacted_topics(self) -> set[str]:
         for bak in (False, True):
             try:
-                found = read_config(self.layout, "topics.json", bak=bak)
+                config = read_config(self.layout, "topics.json", bak=bak)
             except CorruptFile:
                 continue
-            if isinstance(found, Topics):
-                return topics_with(found.topics, *COMPACTED)
+            if isinstance(config, Topics):
+                return topics_with(config.topics, *COMPACTED)
         raise Refused(f"{self.layout.root}: no topics.json says which topics are compacted: see rebuild config")
 
     def _known_positions(self) -> compaction.CompactionPositions:
@@ -130,21 +130,23 @@ class CompactionBuilder:
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""
-        words: list[str] = []
+        steps: list[str] = []
         queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(self.layout)}
-        for found in queues_where(self.layout, lambda topic, _queue_id: topic in self._topics):
-            queues.setdefault((found.topic, found.queue_id), CompactionQueue(self.layout, found.topic, found.queue_id))
+        for source in queues_where(self.layout, lambda topic, _queue_id: topic in self._topics):
+            queues.setdefault(
+                (source.topic, source.queue_id), CompactionQueue(self.layout, source.topic, source.queue_id)
+            )
         for topic, queue_id in self._names:
             queues.setdefault((topic, queue_id), CompactionQueue(self.layout, topic, queue_id))
         for (topic, queue_id), queue in sorted(queues.items()):
             if topic in self._topics and (topic, queue_id) not in self._left:
-                self._queue(queue, change, words)
-        if self._offsets != self._positions.offsets or (self._lost_positions and (words or self._recovered)):
+                self._queue(queue, change, steps)
+        if self._offsets != self._positions.offsets or (self._lost_positions and (steps or self._recovered)):
             new = replace(self._positions, offsets=self._offsets, empty=not self._offsets)
             change.put_content(self.layout.path(FOLDER, POSITIONS), new.build())
-            words.append(f"put {FOLDER}/{POSITIONS}")
+            steps.append(f"put {FOLDER}/{POSITIONS}")
         change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
-        return words
+        return steps
 
     def _queue(self, queue: CompactionQueue, change: Change, words: list[str]) -> None:
         name = compaction.position_key(queue.topic, queue.queue_id)
@@ -181,13 +183,13 @@ class CompactionBuilder:
 
     def _find_wanted(self, queue: CompactionQueue, position: int) -> tuple[dict[int, _Message], int | None]:
         """(queue offset to message, queue offset at which the topic's queue ends; None where it is not known)."""
-        found: dict[int, _Message] = {}
+        wanted: dict[int, _Message] = {}
         for file in queue.log:
             for item in walk_file(file, 0, file.size, last=file is queue.log.files[-1]):
                 if isinstance(item, Found):
-                    self._take(found, queue, item)
+                    self._take(wanted, queue, item)
         if (limit := self._limits.get((queue.topic, queue.queue_id))) is not None:
-            found = {offset: message for offset, message in found.items() if offset < limit}
+            wanted = {offset: message for offset, message in wanted.items() if offset < limit}
         entries = self._open(queue.topic, queue.queue_id)
         end = None
         if entries is not None:
@@ -195,14 +197,14 @@ class CompactionBuilder:
             if entries.max_offset and (self._recovered or not self.layout.aborted):
                 # what the queue does not have any more was cut, and its offsets come again
                 end = entries.max_offset
-                if any(offset >= end for offset in found):
+                if any(offset >= end for offset in wanted):
                     self._need_whole(entries)
-                found = {offset: message for offset, message in found.items() if offset < end}
+                wanted = {offset: message for offset, message in wanted.items() if offset < end}
             for entry in entries.entries(low):
                 if (message := self.log.read(entry.physical_offset)) is not None:
-                    found.pop(entry.queue_offset, None)
-                    self._take(found, queue, message)
-        return _newest(found, position), end
+                    wanted.pop(entry.queue_offset, None)
+                    self._take(wanted, queue, message)
+        return _newest(wanted, position), end
 
     def _open(self, topic: str, queue_id: int) -> EntryQueue | None:
         return (

@@ -123,7 +123,7 @@ class TimerBuilder:
 
         The newest message of a unique key is found before anything is made: a table of all that may wait is kept.
         """
-        found: dict[object, _Wait] = {}
+        waits: dict[object, _Wait] = {}
         skipped = 0
         for first, units in self.queue.runs(self.queue.min_offset(self.log.min_offset)):
             offsets = units["physical_offset"].tolist()
@@ -138,32 +138,32 @@ class TimerBuilder:
                 elif wait.out >= self._read or first + number >= self._taken:
                     # a mark may have the key of what it recalls
                     key: object = (message.key or message.physical_offset, message.mark)
-                    found.pop(key, None)
+                    waits.pop(key, None)
                     # a mark of 5.4 or later names the unique key alone, and no older broker heeds it
                     recalled = (message.mark, None)
-                    if message.mark is not None and self._slot_of(found.get(recalled)) == self._slot(wait.out):
-                        del found[recalled]
+                    if message.mark is not None and self._slot_of(waits.get(recalled)) == self._slot(wait.out):
+                        del waits[recalled]
                     else:
-                        found[key] = wait
+                        waits[key] = wait
         if skipped:
             self.warnings.append(
                 f"{skipped} timer messages without a usable deliver time, topic or queue are left out: a broker would "
                 "stop at them (see check)"
             )
-        yield from found.values()
+        yield from waits.values()
 
     def prepare(self, change: Change) -> list[str]:
         """Build the files aside and hand the swap to a change; returns it in words."""
         if self._read <= 0:
-            words, warning = remove_timer(self.files, change)
+            steps, warning = remove_timer(self.files, change)
             self.warnings.append(warning)
-            return words
-        words = []
-        end = self._build_log(change, words)
-        self._build_wheel(change, words)
-        self._build_checkpoint(change, words, end)
+            return steps
+        steps = []
+        end = self._build_log(change, steps)
+        self._build_wheel(change, steps)
+        self._build_checkpoint(change, steps, end)
         change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
-        return words
+        return steps
 
     def _build_log(self, change: Change, words: list[str]) -> int:
         """Position after the last unit."""

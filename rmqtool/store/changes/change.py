@@ -89,9 +89,9 @@ class Change:
     @classmethod
     def at(cls, places: Places, path: str, manifest: Manifest, signals: Signals | None = None) -> "Change":
         """A change that an earlier run has written down."""
-        made = cls(places, manifest.head.command, os.path.dirname(path), signals=signals)
-        made._path, made._head, made.actions, made.log = path, manifest.head, manifest.actions, manifest.log
-        return made
+        change = cls(places, manifest.head.command, os.path.dirname(path), signals=signals)
+        change._path, change._head, change.actions, change.log = path, manifest.head, manifest.actions, manifest.log
+        return change
 
     @property
     def path(self) -> str:
@@ -199,7 +199,7 @@ class Change:
                 f"{changed[0]}{more}: has changed while this was planned, as by a broker that starts: nothing was "
                 "changed; run it again"
             )
-        made: set[str] = set()
+        folders: set[str] = set()
         for number, action in enumerate(self.actions):
             action.was = print_of(action.path)
             if action.was is not None and action.was.size < 0:
@@ -208,7 +208,7 @@ class Change:
                 action.kept = f"before/{number:06d}.bytes"
                 # retention and the time search of 4.9 read a file's age from its modification time
                 action.mtime_ns = os.stat(action.path).st_mtime_ns
-                made |= steps.room_for(self.path, self.places, action.kept)
+                folders |= steps.room_for(self.path, self.places, action.kept)
                 steps.save_range(self.path, action)
             elif action.was is not None:
                 action.kept = self._kept_name(action.path)
@@ -219,7 +219,7 @@ class Change:
                     staged.take_after(action.path)
                 action.put = print_of(self.inside(action.staged))
                 action.made = _missing_parents(action.path)
-        sync_all(made)
+        sync_all(folders)
         if self.log is not None and self.log.file is not None:
             with files.open_file(self.log.file) as file:
                 self.log.behind = digest_of(file, self.log.at, file.about().st_size)
@@ -328,16 +328,16 @@ class Change:
         Raises:
             Refused: instead of an OSError about the place for backups, which is all that is written to until then.
         """
-        words = f"nothing was changed {self._hint}"
+        text = f"nothing was changed {self._hint}"
         if self._path is not None and not os.path.exists(self.inside(manifests.NAME)):
             files.remove_tree(self._path)
             _remove_if_empty(self.home)
         elif self._path is not None:
-            words = _HALF_DONE
+            text = _HALF_DONE
         if isinstance(error, OSError):
             named = error.filename
             if str(named).startswith(self.home) if named is not None else error.errno in NO_ROOM:
-                raise Refused(f"{self.home}: {os.strerror(error.errno or 0)}: {words}") from error
+                raise Refused(f"{self.home}: {os.strerror(error.errno or 0)}: {text}") from error
 
     def _as_this_version(self) -> None:
         """A run of an earlier version, found to be in order: write down what it did not."""
@@ -371,7 +371,7 @@ def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
     """A new folder that says whose it is, and whose name is durable."""
     path = ""
     try:
-        made = make_folders_as(home, places.real)
+        created = make_folders_as(home, places.real)
         for attempt in range(1000):
             path = os.path.join(home, name if not attempt else f"{name}-{attempt + 1}")
             if make_folders_as(path, places.real):
@@ -381,7 +381,7 @@ def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
         make_folders_as(os.path.join(path, "after"), places.real)
         if not dry:
             claim(path, places)
-            sync_all({home, *map(os.path.dirname, made)})
+            sync_all({home, *map(os.path.dirname, created)})
         return path
     except OSError as err:
         files.remove_tree(path)

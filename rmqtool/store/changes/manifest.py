@@ -121,15 +121,15 @@ def build(manifest: Manifest, places: Places) -> str:
 
 
 def _to_dict(action: Action, places: Places) -> dict[str, Any]:
-    made: dict[str, Any] = {"do": action.do, "path": places.name_of(action.path)}
+    row: dict[str, Any] = {"do": action.do, "path": places.name_of(action.path)}
     if action.do == "zero":
-        made |= {"start": action.start, "stop": action.stop, "digest": action.digest, "mtime_ns": action.mtime_ns}
+        row |= {"start": action.start, "stop": action.stop, "digest": action.digest, "mtime_ns": action.mtime_ns}
     if action.do == "put":
         assert action.put is not None
-        made |= {"staged": action.staged, "bytes": action.put.size, "mtime_ns": action.put.mtime_ns}
-        made |= {"digest": action.put.digest, "made": [_made_name(path, action, places) for path in action.made]}
-    made["was"] = None if action.was is None else dict(zip(Print._fields, action.was, strict=True))
-    return made | ({"kept": action.kept} if action.kept is not None else {})
+        row |= {"staged": action.staged, "bytes": action.put.size, "mtime_ns": action.put.mtime_ns}
+        row |= {"digest": action.put.digest, "made": [_made_name(path, action, places) for path in action.made]}
+    row["was"] = None if action.was is None else dict(zip(Print._fields, action.was, strict=True))
+    return row | ({"kept": action.kept} if action.kept is not None else {})
 
 
 def _made_name(path: str, action: Action, places: Places) -> Any:
@@ -244,19 +244,19 @@ def _action(value: Any, head: Head, places: Places) -> Action:
     _only(value, _FIELDS[do])
     name = _legacy_name(value["path"], head, places) if head.format == 1 else value["path"]
     path = _name_errors("path", lambda: places.path_of(name, follow=do == "zero"))
-    made = Action(do, path, known=head.format != 1)
+    action = Action(do, path, known=head.format != 1)
     if "kept" in value:
-        made.kept = _inside(value, "kept", "before")
+        action.kept = _inside(value, "kept", "before")
     elif do != "put":
         raise ValueError("no kept")
-    if made.known:
-        made.was = _print("was", value["was"])
-        if (made.was is None) != (made.kept is None):
+    if action.known:
+        action.was = _print("was", value["was"])
+        if (action.was is None) != (action.kept is None):
             raise ValueError("was, kept: one without the other")
     if do == "put":
-        made.staged = _inside(value, "staged", "after")
+        action.staged = _inside(value, "staged", "after")
         digest = value.get("digest")
-        made.put = _print(
+        action.put = _print(
             "put", {"size": value["bytes"], "mtime_ns": value["mtime_ns"], "digest": digest, "link": None}
         )
         for one in _of(value, "made", list) if "made" in value else ():
@@ -267,14 +267,14 @@ def _action(value: Any, head: Head, places: Places) -> Action:
                 folder = _name_errors("made", lambda folder=folder: places.path_of(folder, above=True))  # type: ignore[misc]
             if not path.startswith(folder + "/"):
                 raise ValueError("made: not above the file")
-            made.made.append(folder)
+            action.made.append(folder)
     elif do == "zero":
-        made.start, made.stop = _number(value, "start"), _number(value, "stop")
-        made.mtime_ns = _time(value)
-        made.digest = _of(value, "digest", str) if made.known else None
-        if made.start >= made.stop:
+        action.start, action.stop = _number(value, "start"), _number(value, "stop")
+        action.mtime_ns = _time(value)
+        action.digest = _of(value, "digest", str) if action.known else None
+        if action.start >= action.stop:
             raise ValueError("start, stop: no range")
-    return made
+    return action
 
 
 def _legacy_name(path: Any, head: Head, places: Places) -> Any:

@@ -44,9 +44,9 @@ class PendingRun:
         """What is the matter."""
         if self.problem is not None:
             return self.problem
-        what = "an undo" if self.undoing else "a change"
+        action = "an undo" if self.undoing else "a change"
         more = f", and cannot be finished: {shorten(self.differences)}" if self.differences else ""
-        return f"{what} was interrupted{more}"
+        return f"{action} was interrupted{more}"
 
     def action(self) -> str:
         """What a plan says of it, before all else."""
@@ -59,7 +59,7 @@ class PendingRun:
         if self.to_finish:
             return [f"an undo was interrupted: finish it with {command_line('undo', root)}"] if self.undoing else []
         first = [self.problem] if self.problem is not None else []
-        return [*first, *(f"cannot be finished: {words}" for words in self.differences), way_on(root)]
+        return [*first, *(f"cannot be finished: {difference}" for difference in self.differences), way_on(root)]
 
 
 def way_on(root: str) -> str:
@@ -172,7 +172,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
     """File by file, what keeps a run from being gone on with."""
     survey = change.survey()
-    tears = [] if undoing else [f"{change.places.show(path)}: {words}" for path, words in survey.torn_by()]
+    tears = [] if undoing else [f"{change.places.show(path)}: {reason}" for path, reason in survey.torn_by()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 
@@ -182,11 +182,11 @@ def refuse_pending(places: Places) -> None:
     Raises:
         Refused: it is.
     """
-    for one in pending_runs(places):
-        words = "; ".join([one.problem] if one.problem else one.differences[:_TOLD])
+    for run in pending_runs(places):
+        reasons = "; ".join([run.problem] if run.problem else run.differences[:_TOLD])
         raise Refused(
-            f"{places.root}: a change of it was interrupted{f' ({one.folder})' if one.folder else ''}"
-            f"{': ' + words if words else ''}: see {command_line('recover', places.root, '--dry-run')}"
+            f"{places.root}: a change of it was interrupted{f' ({run.folder})' if run.folder else ''}"
+            f"{': ' + reasons if reasons else ''}: see {command_line('recover', places.root, '--dry-run')}"
         )
 
 

@@ -114,9 +114,9 @@ class Places:
 
     def _check_links(self, path: str, real: str, relative: str, *, follow: bool) -> None:
         folder = os.path.dirname(path)
-        if (found := self._folders.get(folder)) is None:
-            found = self._folders[folder] = os.path.realpath(folder)
-        ends = [os.path.join(found, os.path.basename(path))]
+        if (real_folder := self._folders.get(folder)) is None:
+            real_folder = self._folders[folder] = os.path.realpath(folder)
+        ends = [os.path.join(real_folder, os.path.basename(path))]
         if follow and os.path.islink(path):
             ends.append(os.path.realpath(path))
         for end in ends:

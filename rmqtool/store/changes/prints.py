@@ -28,7 +28,7 @@ class Print(NamedTuple):
 
 def digest_of(file: File, start: int, stop: int) -> str:
     """Digest of bytes [start, stop) of an open file."""
-    made, done = blake2b(digest_size=16), start
+    digest, done = blake2b(digest_size=16), start
     for first, end in file.extents(start, stop):
         at = max(start + (first - start) // _BLOCK * _BLOCK, done)
         while at < end:
@@ -36,11 +36,11 @@ def digest_of(file: File, start: int, stop: int) -> str:
             if not data:
                 break
             if kept := data.rstrip(b"\0"):
-                made.update(_PIECE.pack(at - start, len(kept)))
-                made.update(kept)
+                digest.update(_PIECE.pack(at - start, len(kept)))
+                digest.update(kept)
             at += len(data)
         done = max(at, done)
-    return made.hexdigest()
+    return digest.hexdigest()
 
 
 def digest_before(file: File, at: int) -> str:
@@ -51,18 +51,18 @@ def digest_before(file: File, at: int) -> str:
 def print_of(path: str) -> Print | None:
     """What is at a path now; None when nothing is. Something that is neither file nor link has no size."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return Print(0, 0, None, os.readlink(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return Print(-1, 0)
     digest = None
-    if found.st_blocks * 512 <= _SMALL:
+    if status.st_blocks * 512 <= _SMALL:
         with open_file(path, link=False) as file:
-            digest = digest_of(file, 0, found.st_size)
-    return Print(found.st_size, found.st_mtime_ns, digest)
+            digest = digest_of(file, 0, status.st_size)
+    return Print(status.st_size, status.st_mtime_ns, digest)
 
 
 def same(found: Print | None, wanted: Print | None) -> bool:

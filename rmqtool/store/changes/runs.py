@@ -53,8 +53,8 @@ class Marker:
 
 def identity(places: Places) -> dict[str, Any]:
     """What a store is known by."""
-    found = os.stat(places.real)
-    return {"path": places.real, "device": found.st_dev, "inode": found.st_ino}
+    status = os.stat(places.real)
+    return {"path": places.real, "device": status.st_dev, "inode": status.st_ino}
 
 
 def default_home(places: Places) -> str:
@@ -67,10 +67,10 @@ def _homes(places: Places, home: str | None) -> list[str]:
         default_home(places),
         places.root.rstrip("/") + SUFFIX,
     ]  # earlier versions went by the name that was given
-    found: dict[str, str] = {}
+    homes: dict[str, str] = {}
     for path in [*([home] if home is not None else []), *beside]:
-        found.setdefault(os.path.realpath(path), os.path.abspath(path))
-    return list(found.values())
+        homes.setdefault(os.path.realpath(path), os.path.abspath(path))
+    return list(homes.values())
 
 
 def runs(places: Places, home: str | None = None) -> list[Run]:
@@ -79,7 +79,7 @@ def runs(places: Places, home: str | None = None) -> list[Run]:
     Raises:
         Refused: the place for backups is no directory, or may not be read.
     """
-    found: list[Run] = []
+    own: list[Run] = []
     for place in _homes(places, home):
         beside = os.path.realpath(place) == os.path.realpath(default_home(places))
         for entry in _entries(place):
@@ -90,12 +90,12 @@ def runs(places: Places, home: str | None = None) -> list[Run]:
             except RmqError as err:
                 # it does not say whose it is; in a place that others use too it may be theirs
                 if beside or _owner(entry.path, places):
-                    found.append(Run(entry.path, None, err))
+                    own.append(Run(entry.path, None, err))
                 continue
             if _is_own(head, places, beside=beside):
-                found.append(Run(entry.path, head))
-    found.sort(key=lambda run: (run.head.number if run.head is not None else 0, os.path.basename(run.path)))
-    return found
+                own.append(Run(entry.path, head))
+    own.sort(key=lambda run: (run.head.number if run.head is not None else 0, os.path.basename(run.path)))
+    return own
 
 
 def _entries(home: str) -> list[Any]:
@@ -115,9 +115,9 @@ def _is_own(head: Head, places: Places, *, beside: bool) -> bool:
 
 def is_of(store: dict[str, Any], places: Places) -> bool:
     """Whether a run was about this store: at the same path still, or the same directory under another one."""
-    here = identity(places)
-    moved = (store.get("device"), store.get("inode")) == (here["device"], here["inode"])
-    return moved or bool(store.get("path") == here["path"])
+    own = identity(places)
+    moved = (store.get("device"), store.get("inode")) == (own["device"], own["inode"])
+    return moved or bool(store.get("path") == own["path"])
 
 
 def _owner(folder: str, places: Places) -> bool:
@@ -224,10 +224,10 @@ def find_marked(marker: Marker, places: Places, home: str | None, known: list[Ru
 def _lives(store: dict[str, Any]) -> bool:
     """Whether the store that a run was about is still at its place."""
     try:
-        found = os.stat(store["path"])
+        status = os.stat(store["path"])
     except (OSError, ValueError):
         return False
-    return (found.st_dev, found.st_ino) == (store["device"], store["inode"])
+    return (status.st_dev, status.st_ino) == (store["device"], store["inode"])
 
 
 def next_number(places: Places, home: str | None) -> int:

@@ -33,8 +33,8 @@ class Snapshot:
                 if entry.is_dir() and depth < 4:
                     self._walk(entry.path, depth + 1)
                 else:
-                    found = entry.stat(follow_symlinks=False)
-                    self._seen[entry.path] = found.st_size, found.st_mtime_ns
+                    status = entry.stat(follow_symlinks=False)
+                    self._seen[entry.path] = status.st_size, status.st_mtime_ns
         except OSError:
             return  # who needs it will say so
 
@@ -56,7 +56,7 @@ class Snapshot:
 
 def _now(path: str) -> _Seen | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns

@@ -52,16 +52,16 @@ def still(action: Action) -> None:
     if not action.known:
         return
     try:
-        found = os.lstat(action.path)
+        status = os.lstat(action.path)
     except FileNotFoundError:
         if was is None:
             return
         raise Differs(f"{action.path}: has gone") from None
     if was is None:
         raise Differs(f"{action.path}: has appeared")
-    if was.link is not None or (found.st_size, found.st_mtime_ns) == (was.size, was.mtime_ns):
+    if was.link is not None or (status.st_size, status.st_mtime_ns) == (was.size, was.mtime_ns):
         return
-    if was.digest is None or print_of(action.path) != was._replace(mtime_ns=found.st_mtime_ns):
+    if was.digest is None or print_of(action.path) != was._replace(mtime_ns=status.st_mtime_ns):
         raise Differs(f"{action.path}: has changed")
 
 

@@ -55,8 +55,8 @@ class Survey:
                 self.how.append(None)
                 self._differs(action.path, f"{err}")
         if manifest.log is not None:
-            for path, words in self._log():
-                self._differs(path, words)
+            for path, difference in self._log():
+                self._differs(path, difference)
 
     def _differs(self, path: str, words: str) -> None:
         self.differences.append(f"{self._places.show(path)}: {words}")
@@ -64,19 +64,19 @@ class Survey:
 
     def lacks(self, *, undoing: bool) -> list[str]:
         """Files of the run's own that are gone or changed, so that it cannot be finished, or not be undone."""
-        found = []
+        missing = []
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             if not undoing and action.do == "put" and how is How.BEFORE:
                 if not is_still(self._inside(action.staged), action.put):
-                    found.append(f"{self._inside(action.staged)}: is not what was to be put in place")
+                    missing.append(f"{self._inside(action.staged)}: is not what was to be put in place")
             elif action.kept is not None and how in ((How.AFTER, How.BETWEEN, None) if undoing else (How.BETWEEN,)):
                 kept = self._inside(action.kept)
                 if how is None and not os.path.lexists(kept):
                     continue  # the run has not come to it
                 good = self._kept_range(action) if action.do == "zero" else self._kept_file(action)
                 if not good:
-                    found.append(f"{kept}: is not what was kept")
-        return found
+                    missing.append(f"{kept}: is not what was kept")
+        return missing
 
     def gaps(self) -> list[tuple[str, str]]:
         """Files of the log that may not be put back: those that came behind them have gone since, by another run that
@@ -118,39 +118,39 @@ class Survey:
 
     def _removed_of_log(self) -> dict[int, tuple[str, int]]:
         """Base to (path, size) of each file of the log that the run removes."""
-        found: dict[int, tuple[str, int]] = {}
+        removed: dict[int, tuple[str, int]] = {}
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
             if action.do == "remove" and base is not None and not _QUEUE.match(self._places.show(action.path)):
                 where = action.path if how is How.BEFORE else self._inside(action.kept)
                 with suppress(OSError):  # reported already
-                    found[base] = action.path, os.stat(where).st_size
-        return found
+                    removed[base] = action.path, os.stat(where).st_size
+        return removed
 
     def _others_of_log(self, removed: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
         """The same of the files that are there beside those, in the same folders and in those of the log."""
-        found: dict[int, tuple[str, int]] = {}
+        others: dict[int, tuple[str, int]] = {}
         folders = {os.path.dirname(path) for path, _size in removed.values()} | set(self._places.log_folders)
         for folder in sorted(folders) if removed else ():
             for entry in list_dir(folder):
                 if (base := offset_name(entry.name)) is not None and base not in removed:
-                    found[base] = entry.path, os.stat(entry.path).st_size
-        return found
+                    others[base] = entry.path, os.stat(entry.path).st_size
+        return others
 
     def _inside(self, name: str | None) -> str:
         assert name is not None
         return os.path.join(self._folder, name)
 
     def _kept_file(self, action: Action) -> bool:
-        found = print_of(self._inside(action.kept))
-        return found is not None and found.size >= 0 and (not action.known or same(found, action.was))
+        kept = print_of(self._inside(action.kept))
+        return kept is not None and kept.size >= 0 and (not action.known or same(kept, action.was))
 
     def _kept_range(self, action: Action) -> bool:
         path = self._inside(action.kept)
         try:
             with open_file(path, link=False) as file:
-                found, length = file.about(), action.stop - action.start
-                if not stat.S_ISREG(found.st_mode) or found.st_size != length:
+                about, length = file.about(), action.stop - action.start
+                if not stat.S_ISREG(about.st_mode) or about.st_size != length:
                     return False
                 return not action.known or digest_of(file, 0, length) == action.digest
         except OSError:

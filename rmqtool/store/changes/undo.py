@@ -88,7 +88,7 @@ def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
 
 def _differences(change: Change, survey: Survey) -> list[str]:
     """What speaks against it, for people."""
-    return survey.differences + [f"{change.places.show(path)}: {words}" for path, words in survey.gaps()]
+    return survey.differences + [f"{change.places.show(path)}: {reason}" for path, reason in survey.gaps()]
 
 
 def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
@@ -181,7 +181,7 @@ def _words(change: Change) -> list[str]:
 def _save(change: Change, action: Action) -> None:
     """Keep what is there now and should not be; the store still has it, too."""
     folder = change.inside("after", "replaced")
-    made = make_folders_as(folder, change.places.real)
+    created = make_folders_as(folder, change.places.real)
     if not os.path.lexists(action.path):
         return
     number = 1
@@ -191,7 +191,7 @@ def _save(change: Change, action: Action) -> None:
         _copy_range(change, action, target)
     else:
         link_aside(action.path, target)
-    sync_all({folder, *map(os.path.dirname, made)})
+    sync_all({folder, *map(os.path.dirname, created)})
 
 
 def _copy_range(change: Change, action: Action, target: str) -> None:

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from formats.config.file import ConfigFile
-from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, QueueOffset, SubscriptionGroups, Topics, kind_of
+from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics, kind_of
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
@@ -43,8 +43,9 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         _topics(ctx, topics)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
-            for entry in table.entries():
-                _offset(ctx, name, entry)
+            for topic, group, queue_offsets in table.tables():
+                for queue_id, offset in queue_offsets.items():
+                    _offset(ctx, _path(name), topic, group, queue_id, offset)
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):
         _delays(ctx, delays)
@@ -76,27 +77,27 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
 
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     """The table that a broker would start with."""
-    found = ctx.found
+    findings = ctx.found
     if (place := config_place(ctx.layout, name)) is not None:
         try:
             return read_config(ctx.layout, name)
         except CorruptFile as err:
-            found.add("config-database", place, actual=err.reason)
+            findings.add("config-database", place, actual=err.reason)
         except UnreadableStore as err:
-            found.add("file-unreadable", place, actual=str(err))
+            findings.add("file-unreadable", place, actual=str(err))
         except MissingRuntime as err:
-            found.add("not-checked", place, actual=f"a RocksDB database: {err}")
+            findings.add("not-checked", place, actual=f"a RocksDB database: {err}")
         return None
     table, why, at = _read(ctx, name)
     before, bak_why, bak_at = _read(ctx, name + ".bak")
     if table is not None:
         if bak_why:
-            found.add("config-bak-broken", _path(name + ".bak"), offset=bak_at, actual=bak_why)
+            findings.add("config-bak-broken", _path(name + ".bak"), offset=bak_at, actual=bak_why)
         return table
     if why is None:
         if before is not None or bak_why:
             bak = "the .bak is good" if before is not None else f"the .bak is broken too: {bak_why}"
-            found.add("config-missing", _path(name), actual=bak)
+            findings.add("config-missing", _path(name), actual=bak)
         return before
     if before is not None:
         bak = "the broker starts with the .bak, the previous version"
@@ -104,7 +105,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
         bak = f"the broker does not start: the .bak is broken too ({bak_why})"
     else:
         bak = "the broker starts with an empty table: there is no .bak"
-    found.add("config-broken", _path(name), offset=at, actual=why, consequence=bak)
+    findings.add("config-broken", _path(name), offset=at, actual=why, consequence=bak)
     return before
 
 
@@ -125,34 +126,43 @@ def _topics(ctx: Context, topics: Topics) -> None:
 
 
 def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
-    named = {entry.group for table in offsets for entry in table.entries()}
+    named = {entry.group for table in offsets for entry in table.tables()}
     for group in sorted(named - set(groups.groups)):
         if group and not group.startswith((LMQ_PREFIX, _SYSTEM_GROUP)):
             ctx.found.add("group-unknown", _path("subscriptionGroup.json"), expected=group)
 
 
-def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
-    end = ctx.end_of((entry.topic, entry.queue_id))
-    about = {"topic": entry.topic, "queueId": entry.queue_id, "queueOffset": entry.offset}
-    if entry.offset > end:
-        ctx.found.add(
+def _offset(ctx: Context, path: str, topic: str, group: str, queue_id: int, offset: int) -> None:
+    """Check one offset; its words are made where they are listed, for there may be millions."""
+    end = ctx.end_of((topic, queue_id))
+    if offset > end:
+        ctx.found.many(
             "offset-ahead",
-            _path(name),
-            expected=f"at most {end}",
-            actual=f"group {entry.group}: {entry.offset}",
-            consequence=f"group {entry.group} is {entry.offset - end} messages ahead of the queue",
-            **about,
+            path,
+            1,
+            lambda _i: {
+                "queueOffset": offset,
+                "expected": f"at most {end}",
+                "actual": f"group {group}: {offset}",
+                "consequence": f"group {group} is {offset - end} messages ahead of the queue",
+            },
+            topic=topic,
+            queueId=queue_id,
         )
         return
-    begin = ctx.begin_of((entry.topic, entry.queue_id))
-    if 0 <= entry.offset < begin:
-        ctx.found.add(
+    begin = ctx.begin_of((topic, queue_id))
+    if 0 <= offset < begin:
+        ctx.found.many(
             "offset-expired",
-            _path(name),
-            expected=f"at least {begin}",
-            actual=f"group {entry.group}: {entry.offset}",
-            count=1,
-            **about,
+            path,
+            1,
+            lambda _i: {
+                "queueOffset": offset,
+                "expected": f"at least {begin}",
+                "actual": f"group {group}: {offset}",
+            },
+            topic=topic,
+            queueId=queue_id,
         )
 
 

@@ -12,7 +12,6 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
@@ -57,7 +56,7 @@ def _code_of(run: PendingRun) -> str:
 
 def check_marks(ctx: Context) -> None:
     """What stands beside the data."""
-    found, layout = ctx.found, ctx.layout
+    findings, layout = ctx.found, ctx.layout
     pid = None
     try:
         pid = holder(layout.root)
@@ -65,23 +64,27 @@ def check_marks(ctx: Context) -> None:
         layout.pass_over(layout.path("lock"), err)
     if pid is not None:
         who = f"process {pid}" if pid else "a process of another machine"
-        found.add("store-in-use", "lock", actual=f"held by {who}")
-        found.situation.in_use = True
-    found.situation.form = unwritable(ctx)
+        findings.add("store-in-use", "lock", actual=f"held by {who}")
+        findings.situation.in_use = True
+    findings.situation.form = unwritable(ctx)
+    findings.situation.dledger = bool(layout.dledger_dirs())
     for run in pending_runs(Places.of(layout)):
-        found.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
+        findings.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
-        found.add("abort-present", "abort", **about)
+        findings.add("abort-present", "abort", **about)
     places = [*layout.commit_log_paths, *filter(None, (tiered_folder(layout),))]
     for entry in layout.entries():
-        if entry.name.startswith("dledger-"):
-            found.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
-        elif entry.name not in _KNOWN and entry.path not in places and not _holds(entry.path, places):
-            found.add("file-ignored", entry.name)
+        if (
+            not entry.name.startswith("dledger-")
+            and entry.name not in _KNOWN
+            and entry.path not in places
+            and not _holds(entry.path, places)
+        ):
+            findings.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
         if place not in _TOLD_OTHERWISE:
-            found.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
+            findings.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
 
 
 def _holds(folder: str, paths: list[str]) -> bool:
@@ -109,9 +112,7 @@ def unwritable(ctx: Context) -> str | None:
 
 
 def queues_are_files(ctx: Context) -> bool:
-    """Whether queues are plain files over a plain log, and not a database or over a DLedger log; tells if not."""
-    if any(entry.name.startswith("dledger-") for entry in ctx.layout.entries()):
-        return False
+    """Whether queues are plain files, and not a database; tells if not."""
     entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
@@ -129,10 +130,10 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     """
     files, point = ctx.log.segments.files, ctx.checkpoint
     times = point.physic_msg_timestamp or point.logics_msg_timestamp
-    if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
+    if (files and not read) or not (entries or (times and not files)):
         return
     ctx.log_seen.absent = ctx.found.situation.log_absent = True
-    words = (
+    text = (
         f"{counted(entries, 'queue entry points', 'queue entries point')} to nothing; "
         if entries
         else "the checkpoint knows of messages; "
@@ -143,7 +144,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
         count=max(entries, 1),
         expected="messages",
         actual="files that hold no message" if files else f"no file in {', '.join(ctx.layout.commit_log_paths)}",
-        consequence=f"{words}a broker's next start deletes all queues",
+        consequence=f"{text}a broker's next start deletes all queues",
     )
     ctx.found.first()
 
@@ -154,24 +155,24 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     Args:
         index_end: highest end time of the index files; None without any.
     """
-    found, name = ctx.found, "checkpoint"
+    findings, name = ctx.found, "checkpoint"
     try:
         data = ctx.layout.checkpoint()
     except RmqError as err:  # far too large
-        found.add("file-unreadable", name, actual=str(err))
+        findings.add("file-unreadable", name, actual=str(err))
         return
     if ctx.is_passed(name):
         return
     if data is None:
-        found.add("checkpoint-missing", name)
+        findings.add("checkpoint-missing", name)
         return
     point = checkpoint.parse(data)
     if len(data) != checkpoint.SIZE:
-        found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
+        findings.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
     elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
-        found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
-    if ctx.log_seen.absent or dledger_dirs(ctx.layout):
-        return  # of a DLedger log's messages the times are not known
+        findings.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
+    if ctx.log_seen.absent:
+        return
     last = ctx.log_seen.last_timestamp
     ahead = [
         (0, "log", point.physic_msg_timestamp, last),
@@ -183,4 +184,4 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
             expected = (
                 f"{what}: at most {highest}" if highest is not None else f"{what}: 0, because there is no message"
             )
-            found.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)
+            findings.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)

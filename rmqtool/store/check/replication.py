@@ -33,8 +33,8 @@ def _epochs(ctx: Context) -> None:
         ctx.found.add("epoch-broken", EPOCHS, offset=err.at, actual=err.reason)
         return
     if not epoch.is_increasing(epochs):
-        words = ", ".join(f"{one.epoch} at {one.start_offset}" for one in epochs[:10])
-        ctx.found.add("epoch-order", EPOCHS, expected="increasing epochs and offsets", actual=words)
+        text = ", ".join(f"{epoch.epoch} at {epoch.start_offset}" for epoch in epochs[:10])
+        ctx.found.add("epoch-order", EPOCHS, expected="increasing epochs and offsets", actual=text)
     for one in epochs:
         if one.start_offset > ctx.log_seen.end and not ctx.log_seen.absent:
             expected = f"at most {ctx.log_seen.end}"

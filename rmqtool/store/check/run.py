@@ -13,6 +13,7 @@ from rmqtool.store.check.common.files import check_alone
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
 from rmqtool.store.check.configuration import check_configuration
+from rmqtool.store.check.dledger import check_dledger
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
@@ -47,10 +48,10 @@ def check_store(
     Raises:
         CorruptFile: the broker's properties file says what cannot be.
     """
-    found = Collector(details, situation)
+    findings = Collector(details, situation)
     unfit = misfits(layout, release)
     wrong = {name for misfit in unfit if misfit.sure for name in misfit.names}
-    ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), found, release)
+    ctx = Context(layout.with_conf(layout.conf.without(wrong)).passing_over(), findings, release)
     check_role(ctx)
     check_configuration(ctx, layout.conf, unfit, asked=release is not None)
     check_marks(ctx)
@@ -85,22 +86,22 @@ def check_store(
         pass
     if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
         check_presence(ctx, queues.entries, read=True)
-    if "log-position" in found.situation.log_codes:
+    if "log-position" in findings.situation.log_codes:
         with suppress(UnreadableStore):
-            found.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
+            findings.situation.misnamed = bool(misnamed(ctx.log.segments.files, ctx.log.file_size))
     if with_queues:
-        found.situation.queues_damaged = queues.damaged
+        findings.situation.queues_damaged = queues.damaged
     check_tier_goes_on(ctx)
     reported = _tell_passed(ctx, set())
-    yield from found.drain()
+    yield from findings.drain()
     if with_queues:
         with stage("comparing queues with the log"):
             for _ in queues.finish():
-                yield from found.drain()
+                yield from findings.drain()
     for _ in rocks.finish() if rocks is not None else ():
-        yield from found.drain()
+        yield from findings.drain()
     for _ in index.finish() if with_index else ():
-        yield from found.drain()
+        yield from findings.drain()
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
     check_timer(ctx, queues=with_queues)
@@ -109,17 +110,18 @@ def check_store(
     check_pops(ctx, queues=with_queues or rocks is not None)
     check_tiered(ctx)
     check_replication(ctx)
+    check_dledger(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
     _tell_passed(ctx, reported)
-    yield from found.rest()
+    yield from findings.rest()
 
 
 def _tell_passed(ctx: Context, reported: set[str]) -> set[str]:
     """One finding for each part of the store that could not be read and was skipped; all that were reported."""
-    passed = ctx.layout.passed or {}
-    for path in sorted(passed.keys() - reported):
-        ctx.found.add("file-unreadable", ctx.name(path), actual=passed[path])
-    return set(passed)
+    ignored = ctx.layout.passed or {}
+    for path in sorted(ignored.keys() - reported):
+        ctx.found.add("file-unreadable", ctx.name(path), actual=ignored[path])
+    return set(ignored)
 
 
 def is_problem(finding: Finding) -> bool:

@@ -48,8 +48,8 @@ def check_tier_goes_on(ctx: Context) -> None:
 def _metadata(ctx: Context) -> TieredMetadata | None:
     for bak in (False, True):
         try:
-            if isinstance(found := read_config(ctx.layout, METADATA, bak=bak), TieredMetadata):
-                return found
+            if isinstance(config := read_config(ctx.layout, METADATA, bak=bak), TieredMetadata):
+                return config
         except RmqError:
             continue  # reported with the other config files
     return None
@@ -60,7 +60,7 @@ class _Check:
         self.ctx, self.files, self.metadata = ctx, files, metadata or TieredMetadata()
 
     def run(self) -> None:
-        known = {(one.path, one.type, one.base_offset): one for one in self.metadata.segments()}
+        known = {(segment.path, segment.type, segment.base_offset): segment for segment in self.metadata.segments()}
         if self.files.folder is None:
             if known:
                 actual = f"{len(known)} segments of tiered storage, which are not files here"
@@ -73,7 +73,7 @@ class _Check:
                 self.ctx.found.add("tiered-unknown", self.ctx.name(segment.path), actual=f"{segment.size} bytes")
         for table in (self.metadata.commit_logs, self.metadata.consume_queues, self.metadata.indexes):
             for path, segments in sorted(table.items()):
-                self._chain(path, [one for _base, one in sorted(segments.items()) if one.status != DELETED])
+                self._chain(path, [segment for _base, segment in sorted(segments.items()) if segment.status != DELETED])
         for path in sorted(self.metadata.consume_queues):
             self._queue(path)
 
@@ -125,12 +125,12 @@ def _wrong(log: Segment | None, position: int, size: int, message: tuple[bytes, 
     """Why there is not the message of an entry; None where there is."""
     if log is None:
         return f"position {position}: no segment"
-    found = read(log.view(), position - log.base, log.size)
-    if not isinstance(found, Record):
-        return f"position {position}: {found.reason}"
-    if found.total_size != size:
-        return f"position {position}: a record of {found.total_size} bytes, not {size}"
-    if (found.topic, str(found.queue_id), found.queue_offset) != message:
-        topic = found.topic.decode("utf-8", "replace")
-        return f"position {position}: {topic} {found.queue_id}, queue offset {found.queue_offset}"
+    record = read(log.view(), position - log.base, log.size)
+    if not isinstance(record, Record):
+        return f"position {position}: {record.reason}"
+    if record.total_size != size:
+        return f"position {position}: a record of {record.total_size} bytes, not {size}"
+    if (record.topic, str(record.queue_id), record.queue_offset) != message:
+        topic = record.topic.decode("utf-8", "replace")
+        return f"position {position}: {topic} {record.queue_id}, queue offset {record.queue_offset}"
     return None

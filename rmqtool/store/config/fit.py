@@ -98,7 +98,9 @@ def unread(conf: BrokerConf, release: Release) -> Iterator[Unread]:
     known = settings_of(release)
     for name, text in conf.values.items():
         if name not in known:
-            other = next((one for one in RELEASES.values() if one != release and name in settings_of(one)), None)
+            other = next(
+                (other for other in RELEASES.values() if other != release and name in settings_of(other)), None
+            )
             yield Unread(
                 name=name, other=None if other is None else other.name, near=None if other else nearest(name, release)
             )
@@ -210,16 +212,16 @@ class _Fit:
         stops: bool = True,
     ) -> Iterator[Misfit]:
         names = (name,) if isinstance(name, str) else name
-        said = any(one in self.conf.values for one in names)
-        if wants == has or not (said or self.conf.options):
+        stated = any(name in self.conf.values for name in names)
+        if wants == has or not (stated or self.conf.options):
             return
         # a name that a broker reads otherwise than we do is not ours: then files go by their own length
-        ours = any(one in self.conf.sizes and self.wants(one) == self.conf.sizes[one] for one in names)
+        ours = any(name in self.conf.sizes and self.wants(name) == self.conf.sizes[name] for name in names)
         sure = count >= _AGREE
         if ours and not sure:
             return  # a file that was cut short: which file it is, the check of files says
         yield Misfit(
-            names=names, place=place, wants=wants, has=has, sure=sure, ours=ours, said=said, stops=stops, set=set_to
+            names=names, place=place, wants=wants, has=has, sure=sure, ours=ours, said=stated, stops=stops, set=set_to
         )
 
 
@@ -250,8 +252,8 @@ def refuse_misfits(layout: StoreLayout) -> list[str]:
     Raises:
         Refused: the configuration sets such a length.
     """
-    found = misfits(layout)
-    for misfit in found:
+    refused = misfits(layout)
+    for misfit in refused:
         if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
             raise Refused(f"{layout.root}: {misfit.words(layout.conf)}")
-    return [misfit.words(layout.conf) for misfit in found]
+    return [misfit.words(layout.conf) for misfit in refused]

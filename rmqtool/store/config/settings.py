@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqtool.rules.releases import Release
+from rmqtool.rules.releases import RELEASES, Release
 
 _BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -49,13 +49,15 @@ class Setting(NamedTuple):
 
 @cache
 def settings_of(release: Release) -> dict[str, Setting]:
-    """Name to setting, of a release."""
-    classes = json.loads(Path(__file__).with_name(f"settings-{release.name}.json").read_bytes())
-    found: dict[str, Setting] = {}
+    """Name to setting, of a release; without a file of its own, those of the release before it."""
+    older = [known for known in RELEASES.values() if known.version < release.version]
+    files = (Path(__file__).with_name(f"settings-{known.name}.json") for known in (release, *reversed(older)))
+    classes = json.loads(next(file for file in files if file.exists()).read_bytes())
+    by_name: dict[str, Setting] = {}
     for settings in classes.values():
         for name, (kind, default) in settings.items():
-            found.setdefault(name, Setting(kind, default))
-    return found
+            by_name.setdefault(name, Setting(kind, default))
+    return by_name
 
 
 def nearest(name: str, release: Release) -> str | None:

@@ -46,11 +46,11 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     path = layout.path("config", name)
     if (data := _content(path)) is not None and _wrong(name, data) is None:
         return _whole(FILE, "in order", data)
-    found = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
-    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(name, data))}
-    good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
+    contents = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
+    broken = {suffix: why for suffix, data in contents.items() if data is not None and (why := _wrong(name, data))}
+    good = {suffix: data for suffix, data in contents.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
-    if (data := found[""]) is not None and (begun := _beginning(name, data)) is not None:
+    if (data := contents[""]) is not None and (begun := _beginning(name, data)) is not None:
         return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *begun)
     # a .tmp that is whole was written after the .bak, unless it is left from long ago
     if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
@@ -64,7 +64,7 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
     why = "; ".join(f"{name}{suffix}: {reason}" for suffix, reason in sorted(broken.items()))
     value: dict[Any, Any] = {}
     for suffix in (".bak", "", ".tmp"):
-        if (data := found[suffix]) is not None:
+        if (data := contents[suffix]) is not None:
             value = merge(model, value, salvage(model, data))
     value.pop("groupTopicMap", None)  # derived from the offsets, and never read
     entries = sum(len(value[table]) for table in tables_of(model) if table in value)

@@ -114,11 +114,11 @@ def _libc() -> Any:
     if platform.system() != "Linux" or release is None or (int(release[1]), int(release[2])) < _SYNCFS:
         return None
     try:
-        found = ctypes.CDLL(None, use_errno=True)
-        found.syncfs, found.fstatfs  # noqa: B018  looked up here, for they may be missing
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.syncfs, libc.fstatfs  # noqa: B018  looked up here, for they may be missing
     except (OSError, AttributeError):
         return None
-    return found
+    return libc
 
 
 def _file_system(fd: int) -> int:
@@ -220,16 +220,16 @@ def remove_durably(path: str) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    found = os.lstat(source)
-    if stat.S_ISLNK(found.st_mode):
+    status = os.lstat(source)
+    if stat.S_ISLNK(status.st_mode):
         os.symlink(os.readlink(source), target)
         return
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         copy_written(source, fd)
-        os.ftruncate(fd, found.st_size)
+        os.ftruncate(fd, status.st_size)
         take_after(fd, source)
-        os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.fsync(fd)
     finally:
         os.close(fd)

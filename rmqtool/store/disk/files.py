@@ -193,8 +193,8 @@ def remove_tree(path: str) -> None:
 
 def list_folder(folder: str) -> list[os.DirEntry[str]]:
     """Names in a directory, in no order; links are not followed unless who asks does so."""
-    with os.scandir(folder) as found:
-        return list(found)
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
 def folders_from(path: str) -> list[str]:

@@ -69,7 +69,7 @@ def holder(root: str) -> int | None:
         from rmqtool.store.disk.openers import openers
 
         # the lock that tells is lost when its process closes another descriptor of the file
-        return _find_locker(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
+        return _find_locker(fd, _WHO) or next((opener.pid for opener in openers(fd) if opener.writes), 0)
     except OSError as err:
         # a file system without locks cannot be asked; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -88,8 +88,8 @@ def _find_locker(fd: int, byte: int) -> int | None:
 
 def _find_owner(path: str) -> int:
     """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
-    found = os.stat(path)
-    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    status = os.stat(path)
+    name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
         with open("/proc/locks", encoding="ascii") as lines:
             for fields in map(str.split, lines):
@@ -149,7 +149,7 @@ class StoreLock:
         watch = Watch(self.path)
         try:
             lease = take(fd)
-            free = not any(one.writes for one in openers(fd)) if lease is Lease.UNKNOWN else lease is Lease.TAKEN
+            free = not any(opener.writes for opener in openers(fd)) if lease is Lease.UNKNOWN else lease is Lease.TAKEN
             if free:
                 self._lock(fd)
                 give_back(fd)
@@ -258,7 +258,7 @@ class StoreLock:
         while (lease := take(fd)) is Lease.BUSY and time.monotonic() < give_up:
             time.sleep(_PAUSE)
         if lease is Lease.UNKNOWN:
-            return not any(one.writes for one in openers(fd))
+            return not any(opener.writes for opener in openers(fd))
         if lease is Lease.TAKEN and not self._alone:
             give_back(fd)
         return lease is Lease.TAKEN

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.remote import Partial, need, place_of
+from rmqtool.store.disk.remote import Entries, Partial, need, place_of
 
 T = TypeVar("T")
 MOST_MAPPED = 96  # files that stay mapped for the next reader
@@ -109,11 +109,12 @@ def forget(view: memoryview, start: int, stop: int) -> None:
                 mapped.forget(start, stop)
 
 
-def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
+def map_file(path: str, *, whole: bool = True, entries: bool = False) -> mmap.mmap | bytes:
     """The whole file, mapped read-only; ``b""`` for an empty one.
 
     Args:
         whole: False for those who say by :func:`rmqtool.store.disk.remote.need` what they look at.
+        entries: it is a file of a DLedger log.
 
     Raises:
         UnreadableStore: missing, no permission, or not a regular file.
@@ -123,14 +124,15 @@ def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
         if whole and isinstance(mapped, Partial):
             mapped.need_whole()
         return mapped
+    kind = Entries if entries else mmap.mmap
     fd = open_to_read(path)
     try:
         about = os.fstat(fd)
         if not about.st_size:
             return b""
         if _lacks_room_for_holes(fd, about):
-            return _copy(fd, about.st_size)
-        return freeing(lambda: mmap.mmap(fd, about.st_size, access=mmap.ACCESS_READ))
+            return _copy(kind(-1, about.st_size), fd)
+        return freeing(lambda: kind(fd, about.st_size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as err:
         raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
     finally:
@@ -155,10 +157,9 @@ def _lacks_room_for_holes(fd: int, about: os.stat_result) -> bool:
     return False
 
 
-def _copy(fd: int, size: int) -> mmap.mmap:
+def _copy(copy: mmap.mmap, fd: int) -> mmap.mmap:
     """A file in memory that belongs to no file; its holes take none as long as nobody reads them."""
-    copy = mmap.mmap(-1, size)
-    at = 0
+    at, size = 0, len(copy)
     while at < size:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)

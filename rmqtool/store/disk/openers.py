@@ -38,7 +38,7 @@ class Watch:
 
     def take_events(self) -> int:
         """What has happened since it was last asked: OPENED, WRITER_LEFT (closed what was open for writing), GONE."""
-        seen = 0
+        masks = 0
         while self._fd >= 0:
             try:
                 data = os.read(self._fd, _BUFFER)
@@ -47,10 +47,10 @@ class Watch:
             at = 0
             while at < len(data):
                 _watch, mask, _cookie, length = _EVENT.unpack_from(data, at)
-                seen |= mask
+                masks |= mask
                 at += _EVENT.size + length
         # what was lost may have been anything
-        return seen | OPENED | WRITER_LEFT if seen & _OVERFLOW else seen
+        return masks | OPENED | WRITER_LEFT if masks & _OVERFLOW else masks
 
     def close(self) -> None:
         """Stop watching."""
@@ -73,7 +73,7 @@ class Opener(NamedTuple):
 def openers(fd: int) -> list[Opener]:
     """Other processes that have the file open, as far as this one may look into them."""
     mine = os.fstat(fd)
-    found = []
+    processes = []
     for pid in map(int, filter(str.isdecimal, _names("/proc"))):
         if pid == os.getpid():
             continue
@@ -84,8 +84,8 @@ def openers(fd: int) -> list[Opener]:
                     with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as info:
                         flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
                     with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
-                        found.append(Opener(pid, comm.read().strip(), flags & os.O_ACCMODE != os.O_RDONLY))
-    return found
+                        processes.append(Opener(pid, comm.read().strip(), flags & os.O_ACCMODE != os.O_RDONLY))
+    return processes
 
 
 def _names(folder: str) -> list[str]:

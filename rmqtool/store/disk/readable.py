@@ -67,7 +67,7 @@ def copy_readable(path: str, size: int, copy: IO[bytes]) -> list[Unreadable]:
 def _each_piece(
     path: str, size: int, take: Callable[[int, memoryview], None], *, give_up: bool = False
 ) -> list[Unreadable]:
-    found: list[Unreadable] = []
+    unreadable: list[Unreadable] = []
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:
@@ -76,12 +76,12 @@ def _each_piece(
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
         for start, stop in extents(fd, 0, size):
-            _read(fd, path, start, stop, take, found, give_up)
-            if found and give_up:
+            _read(fd, path, start, stop, take, unreadable, give_up)
+            if unreadable and give_up:
                 break
     finally:
         os.close(fd)
-    return found
+    return unreadable
 
 
 def _read(
@@ -165,10 +165,13 @@ class Readable:
             os.ftruncate(copy.fileno(), file.size)
             self.unreadable += copy_readable(file.path, file.size, copy)
         except OSError as err:
-            words = f"no room for a copy of what can be read of {file.path}; TMPDIR names another place"
-            raise UnreadableStore(f"{tempfile.gettempdir()}: {os.strerror(err.errno or 0)}: {words}") from err
-        return Segment(path, file.base, file.size, file.mtime_ns)
+            text = f"no room for a copy of what can be read of {file.path}; TMPDIR names another place"
+            raise UnreadableStore(f"{tempfile.gettempdir()}: {os.strerror(err.errno or 0)}: {text}") from err
+        return Segment(path, file.base, file.size, file.mtime_ns, entries=file.entries)
 
     def words(self) -> list[str]:
         """What is missing, for people."""
-        return [f"{one.path}: bytes {one.start} to {one.stop} cannot be read: {one.reason}" for one in self.unreadable]
+        return [
+            f"{piece.path}: bytes {piece.start} to {piece.stop} cannot be read: {piece.reason}"
+            for piece in self.unreadable
+        ]

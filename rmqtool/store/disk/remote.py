@@ -46,6 +46,10 @@ class Partial(mmap.mmap):
         """Give back the room of [start, stop): later reads must ask for it again."""
 
 
+class Entries(mmap.mmap):
+    """A read-only mapping of a file of a DLedger log, in which every record has an entry's header before it."""
+
+
 class Known(NamedTuple):
     """A name in a directory."""
 
@@ -163,17 +167,48 @@ def is_partial(view: memoryview) -> bool:
 def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
     """:func:`formats.message.read`, with all there that it looks at."""
     if not isinstance(mapped := view.obj, Partial):
-        return read(view, at, limit, crc=crc)
+        found = read(view, at, limit, crc=crc)
+        return _blank_of_entries(view, at, limit) or found if isinstance(found, End) and is_entries(view) else found
     mapped.need(at, _record_end(mapped, at, limit))
-    found = read(view, at, limit, crc=crc)
-    if isinstance(found, End) and found.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
+    record = read(view, at, limit, crc=crc)
+    if isinstance(record, End) and record.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
         # why it is none depends on where its lengths lead, and that may be anywhere
         (sys_flag,) = _SYS_FLAG.unpack_from(view, at)
         head = HEADS[sys_flag & HOSTS_V6]
         topic_at = at + head.size + max(head.as_dict(view, at)["body_length"], 0)
         mapped.need(topic_at, topic_at + _LONGEST)
-        found = read(view, at, limit, crc=crc)
-    return found
+        record = read(view, at, limit, crc=crc)
+    return record
+
+
+def is_entries(view: memoryview) -> bool:
+    """Whether records have an entry's header of DLedger before them."""
+    return isinstance(view.obj, Entries)
+
+
+def _blank_of_entries(view: memoryview, at: int, limit: int) -> End | None:
+    from formats.variants.dledger import blank_size  # few stores have such a log
+
+    size = blank_size(view, at, limit)
+    return None if size is None else End(Ending.FILLER, at, f"end-of-file blank of {size} bytes", 0)
+
+
+def record_start(view: memoryview, at: int) -> int:
+    """Where the record begins that follows the one that ends at ``at``, or is the first of a file (0).
+
+    That is at once, but in a DLedger log behind the header of its entry.
+    """
+    if not is_entries(view):
+        return at
+    from formats.variants import dledger
+
+    return dledger.record_start(view, at, len(view))
+
+
+def blank_room(view: memoryview, at: int) -> int:
+    """Bytes to the end of the file that the end-of-file blank at ``at`` says."""
+    at += 4 if is_entries(view) else 0
+    return int.from_bytes(view[at : at + 4], "big", signed=True)
 
 
 def reach(view: memoryview, at: int, stop: int, limit: int) -> int:

@@ -7,7 +7,7 @@ import errno
 import os
 from _weakref import ref  # as weakref has it, which takes time to load
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from stat import S_ISREG
@@ -27,12 +27,14 @@ class Segment:
 
     Attributes:
         where: path of the file that holds its bytes.
+        entries: whether it is a file of a DLedger log.
     """
 
-    __slots__ = ("__weakref__", "_view", "base", "mtime_ns", "path", "size", "where")
+    __slots__ = ("__weakref__", "_view", "base", "entries", "mtime_ns", "path", "size", "where")
 
-    def __init__(self, path: str, base: int, size: int, mtime_ns: int) -> None:
+    def __init__(self, path: str, base: int, size: int, mtime_ns: int, *, entries: bool = False) -> None:
         self.path, self.base, self.size, self.mtime_ns = path, base, size, mtime_ns
+        self.entries = entries
         self.where = path
         self._view: memoryview | None = None
 
@@ -54,7 +56,9 @@ class Segment:
         if view is None:
             place = place_of(self.where)
             # of a file elsewhere no more is looked at than was known of it
-            view = self._view = memoryview(map_file(self.where) if place is None else place.map(self.where, self.size))
+            view = self._view = memoryview(
+                map_file(self.where, entries=self.entries) if place is None else place.map(self.where, self.size)
+            )
             self.size = len(view)
             if place is None and view:
                 MAPPED.add(self)
@@ -240,11 +244,16 @@ class Segments:
 
     @classmethod
     def of(
-        cls, directories: Iterable[str], listing: "Callable[[str], list[DirectoryEntry]] | None" = None
+        cls,
+        directories: Iterable[str],
+        listing: "Callable[[str], list[DirectoryEntry]] | None" = None,
+        *,
+        entries: Collection[str] = (),
     ) -> "Segments":
         """List the directories; a missing one counts as empty.
 
         Args:
+            entries: those of them that are of a DLedger log.
             listing: gives what is in a directory; :func:`list_dir` by default.
 
         Raises:
@@ -258,7 +267,8 @@ class Segments:
                     if base is None or not entry.is_file():
                         foreign.append(entry.path)
                         continue
-                    files.append(Segment(entry.path, base, entry.size, entry.mtime_ns))
+                    size, changed = entry.size, entry.mtime_ns
+                    files.append(Segment(entry.path, base, size, changed, entries=directory in entries))
                 except OSError as err:
                     raise UnreadableStore(f"{entry.path}: {os.strerror(err.errno or 0)}") from err
         files.sort(key=lambda file: os.path.basename(file.path))

@@ -95,8 +95,8 @@ class WorkFolder:
     def _says(self, name: str, path: str) -> bool:
         """Whether the mark says this of what lies at a path."""
         try:
-            said = json.loads(os.pread(self._fd, _SAID, 0))
-            return isinstance(said, dict) and said.get(name) == _identity(path) and not os.path.islink(path)
+            content = json.loads(os.pread(self._fd, _SAID, 0))
+            return isinstance(content, dict) and content.get(name) == _identity(path) and not os.path.islink(path)
         except (OSError, ValueError):
             return False
 
@@ -111,8 +111,8 @@ class WorkFolder:
         try:
             os.rmdir(self.path)  # empty: a run was killed before it could say that it had made it
         except OSError:
-            words = "exists, and no interrupted run has left it: move it away, or give another name"
-            raise Refused(f"{self.path}: {words}") from None
+            text = "exists, and no interrupted run has left it: move it away, or give another name"
+            raise Refused(f"{self.path}: {text}") from None
 
     def _is_ours(self) -> bool:
         if not self._says("folder", self.path):

@@ -25,6 +25,7 @@ from formats.message.properties import (
 from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 from rmqtool.kernels.tables.collected import BatchNumbers
+from rmqtool.store.disk.remote import is_entries
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
@@ -131,8 +132,8 @@ def numbers_of(numbers: BatchNumbers, rows: Column, queue_offset: Column) -> tup
     if len(numbers.row):
         of = np.searchsorted(numbers.row, rows)
         of[of == len(numbers.row)] = 0
-        said = np.flatnonzero(numbers.row[of] == rows)
-        base[said], count[said] = numbers.base[of[said]], numbers.messages[of[said]]
+        indices = np.flatnonzero(numbers.row[of] == rows)
+        base[indices], count[indices] = numbers.base[of[indices]], numbers.messages[of[indices]]
     return base, count
 
 
@@ -200,10 +201,10 @@ class RecordBatch(NamedTuple):
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
         """What one of :attr:`light` puts."""
-        one = slice(put.row, put.row + 1)
-        physical, size = self.physical_offset[one], self.size[one]
-        columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[one]
-        entries = entries_of(physical, size, self.tags_code[one])
+        row = slice(put.row, put.row + 1)
+        physical, size = self.physical_offset[row], self.size[row]
+        columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[row]
+        entries = entries_of(physical, size, self.tags_code[row])
         return QueuePuts(columns, np.zeros(1, np.int64), entries, steady=True, numbers=NO_NUMBERS)
 
     def release(self) -> None:
@@ -396,5 +397,7 @@ def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> boo
     Args:
         live: in a store that is open.
     """
+    if is_entries(view):
+        return False  # compiled code goes from record to record
     probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])

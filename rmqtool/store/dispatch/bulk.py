@@ -285,11 +285,11 @@ class LogReader:
                 stop, future = file.waiting.popleft()
                 if at >= stop:
                     continue  # one record lies over the whole block
-                found = future.result()
-                if found.start != at:
-                    found = file.reader.find(at, stop)
-                yield from found.batches
-                at = found.end
+                block = future.result()
+                if block.start != at:
+                    block = file.reader.find(at, stop)
+                yield from block.batches
+                at = block.end
                 if at < stop:
                     break
         finally:
@@ -297,10 +297,10 @@ class LogReader:
         return (yield from self._last(file, at))
 
     def _look_on(self, following: Following) -> _File | None:
-        found = following()
-        if found is None or not is_bulk(found[0], 0, found[1]):
+        block = following()
+        if block is None or not is_bulk(block[0], 0, block[1]):
             return None
-        return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc, code=self._code)
+        return _File(block[0], 0, block[1], self._plain, self._spare, crc=self._crc, code=self._code)
 
     def _last(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
         """What is there instead of a record.
@@ -308,14 +308,14 @@ class LogReader:
         A record may be there all the same: one that was being written meanwhile, or one that compiled code does not
         know. From there on the plain reader goes on.
         """
-        while isinstance(found := read(file.view, at, file.limit, crc=self._crc), Record):
-            self._plain.add(found)
-            at += found.total_size
+        while isinstance(record := read(file.view, at, file.limit, crc=self._crc), Record):
+            self._plain.add(record)
+            at += record.total_size
             if len(self._plain) >= BATCH_RECORDS:
                 yield self._plain.take()
         if len(self._plain):
             yield self._plain.take()
-        return found
+        return record
 
     def _drop(self, file: _File | None) -> None:
         if file is not None:

@@ -121,7 +121,7 @@ def physical_offsets(
         begin, end: store-time range in ms; compared in whole seconds after each file's begin time, as the broker does.
     """
     wanted = key_hash(topic, key)
-    found: list[int] = []
+    offsets: list[int] = []
     for file in files:
         if file.header.index_count > 1 and _overlaps(file.header, begin, end):
             for _number, entry in chain(file.view, file.slots, wanted, file.header.index_count):
@@ -129,11 +129,11 @@ def physical_offsets(
                     break
                 time = file.header.begin_timestamp + 1000 * entry.seconds
                 if entry.key_hash == wanted and begin <= time <= end:
-                    found.append(entry.physical_offset)
-                    if len(found) >= limit:
-                        return found
+                    offsets.append(entry.physical_offset)
+                    if len(offsets) >= limit:
+                        return offsets
                 if time < begin:
                     break
         if file.header.begin_timestamp < begin:
             break
-    return found
+    return offsets

@@ -92,7 +92,7 @@ class BrokerConf:
     def timer_precision(self) -> int:
         """Milliseconds of one slot of the timer wheel: what is configured, down to one that a broker takes."""
         wanted = self.sizes.get("timerPrecisionMs", _PRECISIONS[-1])
-        return max((one for one in _PRECISIONS if one <= wanted), default=_PRECISIONS[0])
+        return max((precision for precision in _PRECISIONS if precision <= wanted), default=_PRECISIONS[0])
 
     @property
     def timer_window(self) -> int:

@@ -1,17 +1,12 @@
-"""What shows that the commit log of a store is not in its own files, or only a part of it: every reading command asks.
+"""What shows that only a part of the commit log of a store is there: every reading command asks.
 
-Source: store.dledger.DLedgerCommitLog, store.MultiPathMappedFileQueue.
+Source: store.MultiPathMappedFileQueue.
 """
 
 from itertools import pairwise
 
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.layout.paths import StoreLayout
-
-
-def dledger_dirs(layout: StoreLayout) -> list[str]:
-    """Directories of a DLedger commit log."""
-    return [entry.path for entry in layout.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
 
 
 def missing_log_folders(layout: StoreLayout) -> str | None:

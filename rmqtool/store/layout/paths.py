@@ -184,9 +184,22 @@ class StoreLayout:
         written = self.configured_paths("storePathCommitLog") or [self.path("commitlog")]
         return list(dict.fromkeys((*written, *self.configured_paths("readOnlyCommitLogStorePaths"))))
 
+    def dledger_dirs(self) -> list[str]:
+        """Directories of a DLedger log (``dledger-ID``)."""
+        return [entry.path for entry in self.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
+
+    def dledger_paths(self) -> list[str]:
+        """Directories of the entries of a DLedger log; none where there is none."""
+        if not (directories := self.dledger_dirs()):
+            return []
+        return self.configured_paths("storePathDLedgerCommitLog") or [
+            os.path.join(directory, "data") for directory in directories
+        ]
+
     def commit_log(self) -> Segments:
-        """The commit-log files of all paths."""
-        return self.files_in(*self.commit_log_paths)
+        """The commit-log files of all paths; those of a DLedger log follow those that were there before it."""
+        entries = self.dledger_paths()
+        return Segments.of([*self.commit_log_paths, *entries], self._list, entries=entries)
 
     def command(self, verb: str, *words: str) -> str:
         """A command of ours about this store, as a person types it."""
@@ -259,8 +272,8 @@ class StoreLayout:
         if size is None and sample is not None:
             size = common_size(sample)
         if size is None:
-            found = (common_size(self.files_in(path)) for _topic, _id, path in self.each_queue_dir(BATCH_QUEUES))
-            size = next(filter(None, found), None)
+            sizes = (common_size(self.files_in(path)) for _topic, _id, path in self.each_queue_dir(BATCH_QUEUES))
+            size = next(filter(None, sizes), None)
         return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 
     def index_paths(self) -> list[str]:

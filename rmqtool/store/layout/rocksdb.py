@@ -134,15 +134,15 @@ class Database:
         if (column := self._families.get(family)) is None:
             return
         try:
-            found = column.iter()
-            found.seek(start)
-            while found.valid():
-                key: bytes = found.key()
+            cursor = column.iter()
+            cursor.seek(start)
+            while cursor.valid():
+                key: bytes = cursor.key()
                 if stop is not None and key >= stop:
                     return
-                yield key, found.value()
-                found.next()
-            found.status()
+                yield key, cursor.value()
+                cursor.next()
+            cursor.status()
         except Exception as err:
             raise self._corrupt(err) from err
 

@@ -36,13 +36,13 @@ def tiered_files(layout: StoreLayout) -> TieredFiles:
         UnreadableStore: a directory cannot be listed.
     """
     folder = tiered_folder(layout)
-    found = TieredFiles(folder)
+    files = TieredFiles(folder)
     for cluster in layout.entries_at(folder) if folder is not None else ():
         if cluster.is_dir() and is_cluster(cluster.name):
-            _walk(layout, cluster, (), found)
+            _walk(layout, cluster, (), files)
         else:
-            found.foreign.append(cluster.path)
-    return found
+            files.foreign.append(cluster.path)
+    return files
 
 
 def _walk(layout: StoreLayout, folder: DirectoryEntry, above: tuple[str, ...], found: TieredFiles) -> None:
@@ -75,16 +75,16 @@ class TieredQueueInfo:
 
 def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
     """Every queue that the metadata tell of, sorted."""
-    found = []
+    readable = []
     for topic, queues in sorted(metadata.queues.items()):
         for queue_id, queue in sorted(queues.items()):
             broker = queue.queue.broker_name if queue.queue is not None else ""
             path = f"{broker}/{topic}/{queue_id}"
             logs = list(metadata.commit_logs.get(path, {}).values())
-            units = [one for _base, one in sorted(metadata.consume_queues.get(path, {}).items())]
+            units = [segment for _base, segment in sorted(metadata.consume_queues.get(path, {}).items())]
             segments = [*logs, *units]
             times = [time for segment in logs for time in segment.times or ()]
-            found.append(
+            readable.append(
                 TieredQueueInfo(
                     topic=topic,
                     queueId=queue_id,
@@ -97,4 +97,4 @@ def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
                     lastStoreTimestamp=max(times, default=None),
                 )
             )
-    return found
+    return readable

@@ -6,12 +6,12 @@ from weakref import WeakKeyDictionary
 
 from formats import checkpoint
 from formats.layouts.codes import MAGIC_V2
+from formats.layouts.derived import DLEDGER_ENTRY_HEAD
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
@@ -23,14 +23,14 @@ _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     """Place to what it holds, for every directory that is a RocksDB database."""
-    found = {}
+    forms = {}
     for place in PLACES:
         if not is_dir(layout.path(place)):
             continue
         form = describe([entry.name for entry in layout.entries(place) if entry.is_file()], place)
         if form is not None:
-            found[place] = form
-    return found
+            forms[place] = form
+    return forms
 
 
 def queue_database_place(layout: StoreLayout) -> str | None:
@@ -107,7 +107,7 @@ def first_version(layout: StoreLayout) -> int:
     for file in layout.commit_log():
         # readers of the file find out that it cannot be read; salvage can do without this page of it
         with suppress(UnreadableStore):
-            return 2 if file.read(4, 4) == _MAGIC_V2 else 1
+            return 2 if file.read(4 + (DLEDGER_ENTRY_HEAD.size if file.entries else 0), 4) == _MAGIC_V2 else 1
         break
     return 1
 
@@ -138,6 +138,6 @@ def why_unsupported(layout: StoreLayout) -> str | None:
 
 def dledger_reason(layout: StoreLayout) -> str | None:
     """Why a DLedger log is not written; None where there is none."""
-    if directories := dledger_dirs(layout):
+    if directories := layout.dledger_dirs():
         return f"its log is a DLedger log ({os.path.basename(directories[0])}), which rmqtool does not write"
     return None

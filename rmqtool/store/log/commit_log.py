@@ -14,7 +14,7 @@ from formats.layouts.derived import HEAD_V4_V4
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.remote import is_partial, need, record_at
+from rmqtool.store.disk.remote import blank_room, is_partial, need, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
@@ -77,10 +77,16 @@ class CommitLog:
         files = self.segments.files
         return files[-1].base + has_bytes(files[-1].path, 0, files[-1].size) if files else 0
 
+    def first(self) -> Found | None:
+        """The record with which the log begins; None without one."""
+        if not (files := self.segments.files):
+            return None
+        return self.read(files[0].base + record_start(files[0].mapped(), 0), crc=False)
+
     def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
         """The record at an offset, or None where there is none."""
-        found = self.look(physical_offset, crc=crc)
-        return found if isinstance(found, Found) else None
+        item = self.look(physical_offset, crc=crc)
+        return item if isinstance(item, Found) else None
 
     def look(self, physical_offset: int, *, crc: bool = True) -> Found | Damage:
         """The record at an offset, or what is there instead."""
@@ -110,9 +116,10 @@ class CommitLog:
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
-            record = record_at(file.mapped(), at, file.size, crc=False)
+            start = record_start(file.mapped(), at)
+            record = record_at(file.mapped(), start, file.size, crc=False)
             if isinstance(record, Record):
-                at += record.total_size
+                at = start + record.total_size
                 last = record.store_timestamp
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
@@ -153,23 +160,24 @@ def walk_file(
         file's size when nothing more is to come.
     """
     view, size, forgotten = file.mapped(), file.size, 0
+    at = record_start(view, at)
     if at >= limit:
         return at
     while at < size and (at < limit or not says_position(view, file.base, at)):
         record = record_at(view, at, size, crc=crc)
         if isinstance(record, Record):
             yield Found(file, at, record)
-            at += record.total_size
+            at = record_start(view, at + record.total_size)
         else:
             blank = record.ending is Ending.FILLER
-            found = _behind_blank(file, at) if blank else next_in_file(file, at + 1)
-            if blank and found >= size:
+            following = _behind_blank(file, at) if blank else next_in_file(file, at + 1)
+            if blank and following >= size:
                 return size
-            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
+            quiet = record.ending is Ending.UNWRITTEN and following >= size and (last or is_zero(file.path, at, size))
             if not quiet:
-                end = min(found, size)
+                end = min(following, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
-            at = found
+            at = following
         if at - forgotten >= _WINDOW:
             file.forget(forgotten, min(at, size))
             forgotten = at
@@ -181,7 +189,7 @@ def _behind_blank(file: Segment, at: int) -> int:
 
     A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
     """
-    if int.from_bytes(file.mapped()[at : at + 4], "big", signed=True) == file.size - at:
+    if blank_room(file.mapped(), at) == file.size - at:
         return file.size
     return next_in_file(file, at + 8)
 
@@ -231,7 +239,7 @@ def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
     for start, stop in extents_of(file.where, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
-        found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
-        if found < stop:
-            return found
+        position = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        if position < stop:
+            return position
     return file.size

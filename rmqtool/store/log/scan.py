@@ -1,7 +1,7 @@
 """Records of commit-log files at memory speed, in bounded memory."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -45,9 +45,9 @@ def scan(
     walker = Walker(view, ROWS, crc=crc, code=code)
     forgotten = at
     while True:
-        found, following = walker.walk(at, limit, at + _WINDOW)
-        if found.records:
-            yield Scanned(found, walker.table)
+        scanned, following = walker.walk(at, limit, at + _WINDOW)
+        if scanned.records:
+            yield Scanned(scanned, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
         else:  # a record that was being written meanwhile, or one that compiled code does not know
@@ -68,23 +68,35 @@ class Stretch(NamedTuple):
     rows: Rows  # arrays that a later step overwrites
 
 
-def scan_log(log: CommitLog, *, crc: bool = True) -> Generator[Stretch | Damage, None, None]:
+def scan_log(log: CommitLog, *, crc: bool = True) -> Iterator[Stretch | Damage]:
     """What :meth:`CommitLog.walk` gives of the whole log, in bulk: every record once, and every damaged range."""
     for file in log.segments:
-        view, at, is_last = file.mapped(), 0, file is log.segments.files[-1]
-        while at < file.size:
-            for scanned in scan(view, at, file.size, crc=crc):
-                yield Stretch(file, view, scanned.rows)
-                at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
-            at = yield from _pass_damage(file, view, at, is_last, crc=crc)
+        yield from scan_file(file, last=file is log.segments.files[-1], crc=crc)
         file.release()
 
 
-def _pass_damage(
-    file: Segment, view: memoryview, at: int, is_last: bool, *, crc: bool
+def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[Stretch | Damage]:
+    """One file's share of :func:`scan_log`.
+
+    Args:
+        last: whether no file of the log follows.
+    """
+    view, at = file.mapped(), 0
+    while at < file.size:
+        stop = file.size  # no two records lie together in a DLedger log
+        if not file.entries:
+            for scanned in scan(view, at, file.size, crc=crc):
+                yield Stretch(file, view, scanned.rows)
+                at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
+            stop = at + 1
+        walked = walk_file(file, at, stop, last=last, crc=crc)
+        at = yield from _stretches(walked, file, view)
+
+
+def _stretches(
+    walked: Generator[Found | Damage, None, int], file: Segment, view: memoryview
 ) -> Generator[Stretch | Damage, None, int]:
-    """What begins where bulk reading has stopped, up to where a record says its own position again; returns that."""
-    walked = walk_file(file, at, at + 1, last=is_last, crc=crc)
+    """The same with each record as a stretch of its own; returns what the walk returns."""
     while True:
         try:
             item = next(walked)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from formats.layouts.codes import MAGIC_V1
 from formats.message.read import Record, read
+from rmqtool.store.disk.remote import record_start
 from rmqtool.store.disk.segments import Segment
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
@@ -24,19 +25,20 @@ class MisnamedFile(NamedTuple):
 
 def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
     """Files whose true place no other file holds: they were renamed, or swapped. Copies of files are none of these."""
-    found, right = [], set[int]()
+    wrong, right = [], set[int]()
     for file in files:
-        first = read(file.view(), 0, file.size, crc=False)
-        if isinstance(first, Record) and first.physical_offset == file.base:
+        start = record_start(file.view(), 0)
+        first = read(file.view(), start, file.size, crc=False)
+        if isinstance(first, Record) and first.physical_offset == file.base + start:
             right.add(file.base)
         elif isinstance(first, Record) and (base := stated_base(file, file_size)) is not None:
             if base == file.base:
                 right.add(base)
             else:
-                found.append(MisnamedFile(file.path, file.base, base))
+                wrong.append(MisnamedFile(file.path, file.base, base))
         del first
         file.release()
-    return [place for place in found if place.told not in right]
+    return [place for place in wrong if place.told not in right]
 
 
 def stated_base(file: Segment, file_size: int) -> int | None:

@@ -213,29 +213,29 @@ class CompactionQueue:
 
     def at(self, position: int, size: int) -> Found | None:
         """The record of a unit; None where there is none."""
-        found = self.look(BatchEntry(position, size, 0, 0, 0, 1), crc=False)
-        return found if isinstance(found, Found) else None
+        message = self.look(BatchEntry(position, size, 0, 0, 0, 1), crc=False)
+        return message if isinstance(message, Found) else None
 
     def read(self, start: int = 0) -> Iterator[Found]:
         """The messages of queue offsets from ``start`` on, in order; what its unit does not lead to is passed over."""
         topic = self.topic.encode("utf-8", "surrogateescape")
         for entry in self.entries(start):
-            found = self.look(entry, crc=False)
-            if isinstance(found, Found) and (found.record.topic, found.record.queue_id) == (topic, self.queue_id):
-                yield found
+            message = self.look(entry, crc=False)
+            if isinstance(message, Found) and (message.record.topic, message.record.queue_id) == (topic, self.queue_id):
+                yield message
 
     def latest(self) -> dict[str, Found]:
         """Key to its newest message, the oldest of these first. A key whose newest message has no body is deleted.
 
         The key is the whole of the property KEYS, as a compaction has it. Memory holds one message of each key.
         """
-        found: dict[str, Found] = {}
+        newest: dict[str, Found] = {}
         for message in self.read():
             key = key_of(message)
-            found.pop(key, None)  # the newest moves to the end
+            newest.pop(key, None)  # the newest moves to the end
             if message.record.body:
-                found[key] = message
-        return found
+                newest[key] = message
+        return newest
 
 
 def _without_empty_last(segments: Segments) -> list[Segment]:

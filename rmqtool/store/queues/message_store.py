@@ -147,13 +147,13 @@ class RocksIndex:
         Raises:
             CorruptFile: a part of the database cannot be read.
         """
-        found = set[int]()
+        physical = set[int]()
         hour = self._hour_from(begin // HOUR * HOUR)
         while hour is not None and hour <= min(end, self._last):
             for kind in ("K", "U"):
-                found.update(self._under(index_prefix(hour, topic, kind, key), begin, end))
+                physical.update(self._under(index_prefix(hour, topic, kind, key), begin, end))
             hour = self._hour_from(hour + HOUR)
-        return found
+        return physical
 
     def _hour_from(self, hour: int) -> int | None:
         """The first hour from one on of which the index has anything."""

@@ -43,14 +43,14 @@ def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator
 
 def left_behind(layout: StoreLayout) -> list[str]:
     """What a server of the store without this database should know."""
-    said: list[str] = []
+    warnings: list[str] = []
     try:
-        count = sum(1 for _record in stored_records(layout, said.append))
+        count = sum(1 for _record in stored_records(layout, warnings.append))
     except RmqError as err:
         return [f"{err}: what POP groups hold by {PLACE} does not come back to them while this broker serves the store"]
     if count:
-        said.append(
+        warnings.append(
             f"{PLACE}: {counted(count, 'message')} that POP groups hold will not come back to them while this broker "
             "serves the store, only with a 5.x broker that has popConsumerKVServiceEnable=true"
         )
-    return said
+    return warnings

@@ -210,27 +210,27 @@ def rocks_queue_names(layout: StoreLayout, *, units: bool = False) -> list[tuple
 
 def queue_names(database: Database, *, units: bool = False) -> list[tuple[str, int]]:
     """As :func:`rocks_queue_names`, of a database."""
-    found = set()
+    names = set()
     for key, _value in database.items(OFFSETS):
         with suppress(FormatError):
             name = parse_offset_key(key)
-            found.add((name.topic, name.queue_id))
-    found.discard((CHECKPOINT_TOPIC, 0))
+            names.add((name.topic, name.queue_id))
+    names.discard((CHECKPOINT_TOPIC, 0))
     if units:
-        found.update(_with_units(database))
-    return sorted(found)
+        names.update(_with_units(database))
+    return sorted(names)
 
 
 def _with_units(database: Database) -> Iterator[tuple[str, int]]:
     start = b""
-    while (found := next(database.items(UNITS, start), None)) is not None:
+    while (item := next(database.items(UNITS, start), None)) is not None:
         try:
-            name = parse_unit_key(found[0])
+            name = parse_unit_key(item[0])
         except FormatError:
-            start = found[0] + b"\0"
+            start = item[0] + b"\0"
             continue
         yield name.topic, name.queue_id
-        start = max(end_of_units(name.topic, name.queue_id), found[0] + b"\0")
+        start = max(end_of_units(name.topic, name.queue_id), item[0] + b"\0")
 
 
 def is_name(topic: str) -> bool:

@@ -19,10 +19,10 @@ def units_at(queue: RocksQueue, offsets: Column) -> Column:
         CorruptFile: a part of the database cannot be read.
     """
     low, high = int(offsets.min()), int(offsets.max())
-    found: list[tuple[int, RocksUnit]]
+    units: list[tuple[int, RocksUnit]]
     if high - low < _SPARSE * len(offsets):
-        found = list(queue.units(low, high + 1, beyond=True))
+        units = list(queue.units(low, high + 1, beyond=True))
     else:
         wanted = np.unique(offsets).tolist()
-        found = [(offset, unit) for offset in wanted if (unit := queue.unit(offset)) is not None]
-    return np.array([(offset, *unit) for offset, unit in found], UNIT_TYPE)
+        units = [(offset, unit) for offset in wanted if (unit := queue.unit(offset)) is not None]
+    return np.array([(offset, *unit) for offset, unit in units], UNIT_TYPE)

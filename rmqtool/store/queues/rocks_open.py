@@ -153,8 +153,8 @@ def _latest(units: "Units") -> "Units":
 
     ordered = units[np.argsort(units["offset"], kind="stable")]
     last = np.append(ordered["offset"][1:] != ordered["offset"][:-1], True)
-    found: Units = ordered[last]
-    return found
+    latest: Units = ordered[last]
+    return latest
 
 
 class _GrownQueue(RocksQueue):

@@ -57,11 +57,11 @@ def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
 
 def prepare(recovery: Recovery, change: Change) -> list[str]:
     """Hand every change to a change; returns them in words. An empty list means that the store is healthy."""
-    words: list[str] = []
+    steps: list[str] = []
     inputs, root = recovery.inputs, recovery.inputs.layout.root
 
     def say(text: str, path: str) -> None:
-        words.append(f"{text} {os.path.relpath(path, root)}")
+        steps.append(f"{text} {os.path.relpath(path, root)}")
 
     _prepare_log_files(recovery, change, say)
     for path, start, stop in _tail(recovery.verdict):
@@ -97,15 +97,15 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     if inputs.mends_compaction:
         prepare_compaction(recovery, change, say)
     mended = recovery.mended
-    if words or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
+    if steps or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
         # else a broker would put the last message's keys into the index once more, and so at every start
         prepare_index(recovery.index, inputs.layout, change, say)
     if inputs.aborted:
         change.remove(inputs.layout.path("abort"))
         say("remove", inputs.layout.path("abort"))
-    if words or (inputs.whole and not _is_true(recovery)):
+    if steps or (inputs.whole and not _is_true(recovery)):
         prepare_checkpoint(recovery, change, say)
-    return words
+    return steps
 
 
 def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:

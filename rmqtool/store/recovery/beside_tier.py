@@ -21,6 +21,6 @@ def beside_tier(layout: StoreLayout, report: RecoveryReport, said: list[str]) ->
     """
     state = report.afterStart or report.afterLoad
     dangers = tier_dangers(layout, ranges_of(state)) if report.loadOk else []
-    warnings = [*(f"{DO_NOT_START}: {words}" for words in dangers), *said, *report.warnings]
+    warnings = [*(f"{DO_NOT_START}: {danger}" for danger in dangers), *said, *report.warnings]
     destroys = [*report.destroys, *dangers] if report.actions else report.destroys
     return replace(report, warnings=warnings, destroys=destroys, tierDangers=dangers)

@@ -70,7 +70,7 @@ def _recovering(*, whole: bool = False, **options: Unpack[Options]) -> Run:
 def _prepare(recovery: Recovery, change: Change) -> list[str]:
     if recovery.refusals:
         return []
-    words = prepare(recovery, change)
+    steps = prepare(recovery, change)
     verdict = recovery.verdict
     files = [(file.path, file.size) for file in recovery.inputs.log.segments]
     if verdict.stop_file is None or verdict.stop is None:
@@ -80,7 +80,7 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
         file = verdict.stop_file
         size = file.source.size if isinstance(file, FittedFile) else file.size
         change.expect_log(files, file.path, min(at, size))
-    return words
+    return steps
 
 
 def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
@@ -135,12 +135,12 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
     on them.
     """
-    said = heed(layout, "recover")
+    warnings = heed(layout, "recover")
     layout = layout.passing_over()
-    report = _plan(layout, _recovering(whole=True, **options), backup, said)
+    report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
     words = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
-    passed = [f"{reason}: {words}" for reason in (layout.passed or {}).values()]
-    return replace(report, warnings=[*report.warnings, *passed])
+    ignored = [f"{reason}: {words}" for reason in (layout.passed or {}).values()]
+    return replace(report, warnings=[*report.warnings, *ignored])
 
 
 def recover(
@@ -165,9 +165,9 @@ def recover(
     Raises:
         Refused: the store is in use, its role forbids it, or there is no place for the backup.
     """
-    said = heed(layout, "recover")
+    warnings = heed(layout, "recover")
     run = _recovering(whole=True, **options)
-    return _do(layout, "recover", run, backup, said, guard)
+    return _do(layout, "recover", run, backup, warnings, guard)
 
 
 def truncate(
@@ -184,7 +184,7 @@ def truncate(
         BadValue: no message begins there.
         CorruptFile: the log does not read that far.
     """
-    said = heed(layout, "truncate")
+    warnings = heed(layout, "truncate")
 
     def run(layout: StoreLayout, stage: Stage) -> Recovery:
         return run_truncate(StoreInputs.of(layout), stage, physical_offset)
@@ -193,8 +193,8 @@ def truncate(
         refuse(layout, report.tierDangers)
 
     if dry_run:
-        return _plan(layout, run, backup, said)
-    return _do(layout, "truncate", run, backup, said, fits)
+        return _plan(layout, run, backup, warnings)
+    return _do(layout, "truncate", run, backup, warnings, fits)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
@@ -205,7 +205,7 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
     Raises:
         Refused: the store is in use, was not stopped cleanly, its role forbids it, or a broker would cut something.
     """
-    said = heed(layout, "dispatch")
+    warnings = heed(layout, "dispatch")
 
     def adds_only(report: RecoveryReport) -> None:
         cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
@@ -216,9 +216,9 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:
-        report = _plan(layout, _recovering(), backup, said)
+        report = _plan(layout, _recovering(), backup, warnings)
         if not interrupted:
             adds_only(report)
         if dry_run or report.clean:
             return report
-    return _do(layout, "dispatch", _recovering(), backup, said, adds_only)
+    return _do(layout, "dispatch", _recovering(), backup, warnings, adds_only)

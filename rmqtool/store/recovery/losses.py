@@ -75,26 +75,26 @@ def not_looked_at(recovery: Recovery) -> list[str]:
     if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
-    said = []
+    texts = []
     first = inputs.log.segments.files[0]
     if verdict.first_file is not None and verdict.first_file.base > first.base:
         files = sum(file.base < verdict.first_file.base for file in inputs.log.segments)
         name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
         before = "1 file before it was" if files == 1 else f"{files} files before it were"
         read = "not read" if recovery.mended is None or not recovery.mended.compared else "not checked for damage"
-        said.append(f"the log was looked at from {name} on, {before} {read}")
+        texts.append(f"the log was looked at from {name} on, {before} {read}")
     if not inputs.mends_compaction and inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
-        said.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
+        texts.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
     if inputs.whole and not inputs.quick:
-        return said + of_made_whole(recovery)
+        return texts + of_made_whole(recovery)
     lacks = _lacks_index(recovery)
     if lacks:
-        said.append(
+        texts.append(
             f"there is no index, although messages have keys: {command_line('rebuild', 'STORE', 'index')} builds it"
         )
-    if not lacks or said[1:]:
-        said.append("queues and index were not compared with the log")
-    return [*said[:-1], f"{said[-1]} ({command_line('check', 'STORE')} looks at everything)"]
+    if not lacks or texts[1:]:
+        texts.append("queues and index were not compared with the log")
+    return [*texts[:-1], f"{texts[-1]} ({command_line('check', 'STORE')} looks at everything)"]
 
 
 def of_made_whole(recovery: Recovery) -> list[str]:
@@ -102,34 +102,34 @@ def of_made_whole(recovery: Recovery) -> list[str]:
     mended, verdict = recovery.mended, recovery.verdict
     if mended is None:
         return []
-    said = [
+    texts = [
         f"topic {topic!r} has neither settings nor queues, and so was deleted: its {messages} messages are in no queue"
         for topic, messages in sorted(mended.deleted.items())
     ]
     if mended.irregular:
         more = f" and {len(mended.irregular) - _NAMED} more" if mended.irregular[_NAMED:] else ""
-        said.append(
+        texts.append(
             f"{', '.join(mended.irregular[:_NAMED])}{more}: the log has several messages for one queue offset, so "
             f"these queues stay as a broker makes them ({command_line('check', 'STORE')} tells which)"
         )
     if mended.gaps:
-        said.append(
+        texts.append(
             f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
             f"({command_line('check', 'STORE')} tells where)"
         )
     if mended.fillers:
-        said.append(
+        texts.append(
             f"{counted(mended.fillers, 'filler')} had to be put in for such messages in front of others of the log's "
             "first file: a broker that reads on from there passes over the rest of that file. "
             f"{command_line('salvage', 'STORE', 'NEWSTORE')} makes a store without such gaps"
         )
     checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
     if mended.compared > max(2 * checked, _MUCH):
-        said.append(
+        texts.append(
             f"to compare queues and index, {mended.compared >> 20} MiB of the log were read, where a broker's start "
             f"reads {checked >> 20} MiB: --quick leaves that out, and mends only what a broker would not load"
         )
-    return said
+    return texts
 
 
 def _lacks_index(recovery: Recovery) -> bool:

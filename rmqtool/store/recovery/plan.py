@@ -181,11 +181,11 @@ class _Run:
             return
         (file,) = files
         way = way_on_alone(file, known)
-        words = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        advice = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(
-            f"{file.path}: ends at {file.end}, {why}: it seems to have been cut short. {words}. Meanwhile {salvage} "
+            f"{file.path}: ends at {file.end}, {why}: it seems to have been cut short. {advice}. Meanwhile {salvage} "
             "keeps every intact message"
         )
 
@@ -224,12 +224,12 @@ class _Run:
 
     def _behind(self, verdict: LogVerdict, physical_offset: int) -> int:
         """Physical offset behind the record that begins at one; behind that byte where none does."""
-        found = None
+        record = None
         file = next((f for f in verdict.files if f.base <= physical_offset < f.end), None)
         if file is not None:
-            found = read(file.view(), physical_offset - file.base, file.size, crc=False)
+            record = read(file.view(), physical_offset - file.base, file.size, crc=False)
             file.release()
-        return physical_offset + (found.total_size if isinstance(found, Record) else 1)
+        return physical_offset + (record.total_size if isinstance(record, Record) else 1)
 
     def _reput(self, verdict: LogVerdict) -> LogVerdict:
         """Dispatch what no queue has yet, as the broker does before it takes messages."""
@@ -244,10 +244,10 @@ class _Run:
             while at < verdict.end:
                 file = next((f for f in verdict.files if f.base <= at < f.base + inputs.log.file_size), None)
                 if file is None:
-                    words = "no message after that is dispatched"
+                    effect = "no message after that is dispatched"
                     if inputs.rules.waits:
-                        words = f"a {inputs.rules.release} broker hangs here at its start"
-                    self._warnings.append(f"no commit-log file holds offset {at}: {words}")
+                        effect = f"a {inputs.rules.release} broker hangs here at its start"
+                    self._warnings.append(f"no commit-log file holds offset {at}: {effect}")
                     break
                 view = file.view()
                 limit = min(verdict.end - file.base, file.size)
@@ -278,17 +278,17 @@ class _Run:
         for queue in self._queues.values():
             if rules.is_blocked(queue):
                 file = queue.files[-1]
-                words = (
+                text = (
                     f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"
                 )
                 follows = len(queue.files) > 1 and queue.files[-2].base + queue.file_size == file.base
                 if self._inputs.whole and not follows:
-                    self._loaded.mended.setdefault((queue.topic, queue.queue_id), []).append(words)
+                    self._loaded.mended.setdefault((queue.topic, queue.queue_id), []).append(text)
                     continue
                 if rules.exactly or not follows:
-                    self._refusals.append(words)
+                    self._refusals.append(text)
                     continue
-                self._warnings.append(f"{words}; it is removed")
+                self._warnings.append(f"{text}; it is removed")
                 queue.drop_unwritten()
             rules.correct_min(queue, verdict.min_offset)
 

@@ -98,15 +98,15 @@ class TimerAtStart:
     def run(self) -> None:
         """Hand over what changes; nothing where a start finds all in order."""
         stale = self._stale()
-        made = read_timer(self.files, self.end, exactly=self.exactly)
-        behind = self._behind(made)
+        read_back = read_timer(self.files, self.end, exactly=self.exactly)
+        behind = self._behind(read_back)
         point = self.files.checkpoint
-        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(made.dangling)
+        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(read_back.dangling)
         new = self._checkpoint(point, gone=bool(gone)) if point is not None else None
         ahead = point is not None and (point.last_timer_log_flush_position > self.end or self._queue(point) > self.high)
         if not (stale or len(behind) or ahead):
             return
-        if not self.exactly and self._is_lost(made):
+        if not self.exactly and self._is_lost(read_back):
             if self.recovery.inputs.whole and self.recovery.inputs.rules.release.has_timer:
                 make_timer(self.recovery, self.files, self.change, self.say, [])
             else:
@@ -114,11 +114,11 @@ class TimerAtStart:
             return
         self._cut(stale)
         if len(behind):
-            self._put_wheel(made, behind)
+            self._put_wheel(read_back, behind)
         if new is not None and new != point:
             self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
             self.say("replace", self.files.checkpoint_path)
-        self._warn(made, point)
+        self._warn(read_back, point)
 
     def _cut(self, stale: list[tuple[Segment, int]]) -> None:
         for file, start in stale:
@@ -131,14 +131,14 @@ class TimerAtStart:
 
     def _stale(self) -> list[tuple[Segment, int]]:
         """(file, byte from which on it holds what is not of the log), the newest first."""
-        found = []
+        stale = []
         for file in reversed(self.files.log.files):
             start = max(self.end - file.base, 0)
             if file.base > self.end:
-                found.append((file, 0))
+                stale.append((file, 0))
             elif start < file.size and not self._is_blank(file) and not is_zero(file.path, start, file.size):
-                found.append((file, start))
-        return found
+                stale.append((file, start))
+        return stale
 
     def _is_blank(self, file: Segment) -> bool:
         """Whether a file ends with the blank that a writer puts there, and nothing follows."""
@@ -198,8 +198,8 @@ class TimerAtStart:
     def queue_offset(self) -> int:
         """The queue offset at which a broker goes on: behind the message of the last unit."""
         point = self.files.point
-        found = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
-        offset = point.last_timer_queue_offset if found is None else self._entry_of(*found) + 1
+        message = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
+        offset = point.last_timer_queue_offset if message is None else self._entry_of(*message) + 1
         return min(max(min(offset, point.master_timer_queue_offset), self.low), self.high)
 
     def _entry_of(self, queue_id: int, queue_offset: int, physical_offset: int, size: int) -> int:
@@ -212,13 +212,13 @@ class TimerAtStart:
             if start >= stop:
                 continue
             with closing(file.runs(start, stop)) as runs:
-                found = [
+                entries = [
                     base + first + int(row)
                     for first, units in runs
                     for row in np.flatnonzero((units["physical_offset"] == physical_offset) & (units["size"] == size))
                 ]
-            if found:
-                return found[-1]
+            if entries:
+                return entries[-1]
         return queue_offset
 
     def _is_lost(self, made: Started) -> bool:

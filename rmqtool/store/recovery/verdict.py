@@ -104,7 +104,7 @@ class _LogCheck:
     def _run(self, number: int, reason: str, checking: Stage) -> LogVerdict:
         inputs, files = self._inputs, self._files
         rules, aborted = inputs.rules, inputs.aborted
-        passed = 0
+        size_before = 0
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
@@ -128,8 +128,8 @@ class _LogCheck:
                         last_record = file.base + end.at - self._last_size
                 end = rules.find_end(file, end, limit)
                 file.release()
-                passed += file.size
-                checking.done = passed
+                size_before += file.size
+                checking.done = size_before
                 if end.ending is not Ending.FILLER or number + 1 >= len(files):
                     break
                 number += 1

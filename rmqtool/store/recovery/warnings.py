@@ -23,13 +23,13 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     Args:
         early: delayed messages that were dispatched without their deliver time.
     """
-    said = of_other_names(inputs)
+    warnings = of_other_names(inputs)
     if early:
-        said.append(
+        warnings.append(
             f"{early} delayed messages were dispatched again without their deliver time, as a 4.9 broker does "
             "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
         )
-    said += of_unnamed_topics(dispatcher)
+    warnings += of_unnamed_topics(dispatcher)
     compares = inputs.whole and not inputs.quick
     if (
         not compares
@@ -37,18 +37,18 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
         and verdict.first_file is not None
         and verdict.first_file.base > inputs.log.min_offset
     ):
-        said.append(
+        warnings.append(
             f"messages before offset {verdict.first_file.base} are not indexed again: a broker does not do it either"
         )
     if verdict.passed_over is not None:
-        words = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
-        words += "leaves it out, and later messages of its queue move one offset down"
-        said.append(f"{words}; this plan does the same" if inputs.rules.exactly else f"{words}; this plan keeps it")
-    said += _of_missing_files(inputs)
-    said += [] if compares else _of_short_queues(inputs, verdict, dispatcher)
-    said += _of_compacted(inputs, dispatcher)
-    said += inputs.rules.warnings()
-    return said + _of_next_start(inputs, verdict, dispatcher)
+        text = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
+        text += "leaves it out, and later messages of its queue move one offset down"
+        warnings.append(f"{text}; this plan does the same" if inputs.rules.exactly else f"{text}; this plan keeps it")
+    warnings += _of_missing_files(inputs)
+    warnings += [] if compares else _of_short_queues(inputs, verdict, dispatcher)
+    warnings += _of_compacted(inputs, dispatcher)
+    warnings += inputs.rules.warnings()
+    return warnings + _of_next_start(inputs, verdict, dispatcher)
 
 
 def of_other_names(inputs: StoreInputs) -> list[str]:
@@ -71,7 +71,7 @@ def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
 
 def _of_missing_files(inputs: StoreInputs) -> list[str]:
     """Files of the log that are missing between others, which a broker does not notice."""
-    gaps = [(one.end, other.base) for one, other in pairwise(inputs.log.segments.files) if one.end < other.base]
+    gaps = [(file.end, other.base) for file, other in pairwise(inputs.log.segments.files) if file.end < other.base]
     if not gaps:
         return []
     start, stop = gaps[0]
@@ -93,9 +93,9 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
     if not begun:
         return []
     names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
-    words = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
+    text = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
     return [
-        f"{words}earlier messages of the log are in no queue: see {command_line('check')} and {command_line('rebuild')}"
+        f"{text}earlier messages of the log are in no queue: see {command_line('check')} and {command_line('rebuild')}"
     ]
 
 
@@ -111,11 +111,11 @@ def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
     if not behind:
         return []
     names = ", ".join(behind[:_NAMED]) + (f" and {len(behind) - _NAMED} more" if behind[_NAMED:] else "")
-    words = (
+    text = (
         "compacted, and without the last messages: a broker's start after a crash takes them from the commit log, and "
     )
-    words += f"the next start does not: {command_line('rebuild', inputs.layout.root, 'compaction')} does it after this"
-    return [f"{names}: {words}"]
+    text += f"the next start does not: {command_line('rebuild', inputs.layout.root, 'compaction')} does it after this"
+    return [f"{names}: {text}"]
 
 
 def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
@@ -126,10 +126,10 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
             break
         end = _first_end(inputs, file)
         if end.ending is not Ending.FILLER:
-            words = (
+            text = (
                 f"{file.path}: damaged at byte {end.at} ({end.reason}), where this start does not look: the next start "
             )
-            return [f"{words}of a {inputs.rules.release} broker checks this file too, and cuts the log there"]
+            return [f"{text}of a {inputs.rules.release} broker checks this file too, and cuts the log there"]
     return []
 
 

@@ -17,9 +17,9 @@ def ways_on(recovery: Recovery) -> list[str]:
     refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
     sizes = {file.path: file.size for file in log.segments.files}
     last = max(sizes, key=os.path.basename, default=None)
-    found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
+    by_file = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     # one command mends all files that it can mend
-    ways = list(dict.fromkeys(f"{command_of(way, layout)}: {way.does}" if way.command else way.does for way in found))
+    ways = list(dict.fromkeys(f"{command_of(way, layout)}: {way.does}" if way.command else way.does for way in by_file))
     compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
     if compacted:
         ways.append(

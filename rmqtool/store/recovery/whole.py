@@ -105,24 +105,24 @@ class _Making:
 
     def run(self) -> Mended:
         inputs, index = self._inputs, self._dispatcher.index
-        found: WholeIndex | None = None
+        whole_index: WholeIndex | None = None
         before = index.added
         if self._verdict.files and self._wanted:
             for key, queue in self._dispatcher.queues.items():
                 if key in self._damaged or not inputs.quick:
                     self._queues[key] = self._open_queue(key, queue)
             if inputs.indexed and not inputs.quick:
-                found = WholeIndex(index, self._verdict.min_offset)
-            self._compare(found)
+                whole_index = WholeIndex(index, self._verdict.min_offset)
+            self._compare(whole_index)
             ends = {} if inputs.quick else self._other_ends()
             for key, whole in self._queues.items():
                 if whole is not None:
                     whole.finish(ends.get(key, 0))
                     whole.drop_unchanged()
-            if found is not None:
-                found.finish()
-                if not found.complete:
-                    self._put_keys(found)
+            if whole_index is not None:
+                whole_index.finish()
+                if not whole_index.complete:
+                    self._put_keys(whole_index)
                     index.finish()
         elif not self._verdict.files and not inputs.quick:
             # without a log no entry leads anywhere
@@ -140,7 +140,7 @@ class _Making:
                 for (topic, queue_id), whole in sorted(self._queues.items())
                 if whole is not None and (whole.put_in or whole.taken_out or whole.ends_at is not None)
             ],
-            index_files=0 if found is None or found.complete else len(index.files) - found.good,
+            index_files=0 if whole_index is None or whole_index.complete else len(index.files) - whole_index.good,
             index_keys=index.added - before,
             irregular=[
                 f"topic {topic!r} queue {queue_id}"
@@ -206,12 +206,12 @@ class _Making:
 
     def _light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
-        found: dict[QueueKey, list[tuple[int, int]]] = {}
+        light: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
             if batch.queued[row] and not {name, batch.topics[int(batch.topic[row])]} & batch_topics:
                 key = name, light_queue_id(name, int(batch.queue_id[row]))
-                found.setdefault(key, []).append((row, offset))
-        for key, pairs in found.items():
+                light.setdefault(key, []).append((row, offset))
+        for key, pairs in light.items():
             whole = self._queue(*key, len(pairs))
             if whole is not None:
                 rows, offsets = np.array(pairs, np.int64).T
@@ -241,15 +241,15 @@ class _Making:
 
     def _other_ends(self) -> dict[QueueKey, int]:
         """Queue offset after the last message that outlives the log: of compacted topics, and in the tier."""
-        found: dict[QueueKey, int] = {}
+        ends: dict[QueueKey, int] = {}
         if self._inputs.rules.compacted_topics:
             compacted = compaction_queues_of(self._inputs.layout)
-            found |= {(one.topic, one.queue_id): one.max_offset for one in compacted}
+            ends |= {(queue.topic, queue.queue_id): queue.max_offset for queue in compacted}
         if self._tier is not None:
-            found |= {key: max(queue.max_offset, found.get(key, 0)) for key, queue in self._tier.queues.items()}
-        for topic, queue_id in found:
+            ends |= {key: max(queue.max_offset, ends.get(key, 0)) for key, queue in self._tier.queues.items()}
+        for topic, queue_id in ends:
             self._queue(topic, queue_id, 0)
-        return found
+        return ends
 
     def _put_keys(self, index: WholeIndex) -> None:
         start = max(index.cut(), self._verdict.min_offset)
@@ -321,10 +321,10 @@ class _Tags:
         def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
                 extended.append(Extension.of(self._inputs.layout, topic, queue_id))
-            found = _resolve_extension(extended[0], has)
-            equal: Column = found["tags_code"] == units["tags_code"]
+            resolved = _resolve_extension(extended[0], has)
+            equal: Column = resolved["tags_code"] == units["tags_code"]
             if times_of_level is not None and not equal.all():
-                equal |= times_of_level.same(found, units, times)
+                equal |= times_of_level.same(resolved, units, times)
             return equal
 
         return same
@@ -332,11 +332,11 @@ class _Tags:
 
 def _resolve_extension(extension: Extension, has: Units) -> Units:
     """Entries with the tags code of its unit in the place of an address in a queue's extension."""
-    found = has.copy()
+    resolved = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):
         if is_ext_address(code) and (unit := extension.unit_at(real_offset(code))) is not None:
-            found["tags_code"][row] = unit.tags_code
-    return found
+            resolved["tags_code"][row] = unit.tags_code
+    return resolved
 
 
 class _DeliverTimes:
@@ -362,6 +362,6 @@ class _DeliverTimes:
         return same
 
     def _hash(self, physical: int) -> int:
-        found = self._inputs.log.read(physical, crc=False)
-        tags = parse(found.record.properties).get(TAGS) if found is not None else None
+        message = self._inputs.log.read(physical, crc=False)
+        tags = parse(message.record.properties).get(TAGS) if message is not None else None
         return java_hash(tags) if tags else 0

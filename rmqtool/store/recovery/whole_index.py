@@ -139,8 +139,8 @@ class WholeIndex:
                     self._differs(self._number)
                 break
             part = self._table[self._at : min(self._at + len(hashes) - done, self._stop)]
-            here = slice(done, done + len(part))
-            same = (part["physical_offset"] == physical[here]) & (part["key_hash"] == hashes[here])
+            part_of_batch = slice(done, done + len(part))
+            same = (part["physical_offset"] == physical[part_of_batch]) & (part["key_hash"] == hashes[part_of_batch])
             count = len(part) if same.all() else int(np.flatnonzero(~same)[0])
             if count and not self._are_timed(part[:count], times[done : done + count]):
                 self._differs(self._number - 1)

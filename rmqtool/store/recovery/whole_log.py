@@ -47,14 +47,14 @@ class FittedFile(Segment):
 
 def warnings_of_lengths(files: list[Segment]) -> list[str]:
     """What is missing in files that were too short."""
-    said = []
+    warnings = []
     for file in files:
         if isinstance(file, FittedFile) and file.source.size < file.size:
-            words = f"{file.path}: its last {file.size - file.source.size} bytes are missing, with what was in them"
+            text = f"{file.path}: its last {file.size - file.source.size} bytes are missing, with what was in them"
             if file.blank_at is not None:
-                words += f": its messages end at byte {file.blank_at}, and those of the files behind it stay"
-            said.append(f"{words}: a whole copy of the file is better, if there is one")
-    return said
+                text += f": its messages end at byte {file.blank_at}, and those of the files behind it stay"
+            warnings.append(f"{text}: a whole copy of the file is better, if there is one")
+    return warnings
 
 
 class FittedLog(NamedTuple):
@@ -125,9 +125,9 @@ def _fit(file: Segment, wanted: int, stage: Stage, *, last: bool) -> Segment:
 def _end_of_records(file: Segment) -> int:
     """Byte behind the last record of a file, past damage before it."""
     at = check_records(file.view(), 0, file.size, crc=False)[0].at
-    for found in walk_file(file, at, file.size, last=True, crc=False):
-        if isinstance(found, Found):
-            at = found.at + found.record.total_size
+    for item in walk_file(file, at, file.size, last=True, crc=False):
+        if isinstance(item, Found):
+            at = item.at + item.record.total_size
     file.release()
     return at
 

@@ -301,9 +301,9 @@ class WholeQueue:
         A start that met a damaged entry in it may have cut it; so what counts is what the files held before.
         """
         queue, size = self.queue, self.queue.file_size
-        found = {segment.base: segment for segment in [*queue.sources, *self._removed] if segment.base % size == 0}
+        segments = {segment.base: segment for segment in [*queue.sources, *self._removed] if segment.base % size == 0}
         end = max(at_least, self._before[-1].base // self.unit if self._before else 0)
-        for base, segment in found.items():
+        for base, segment in segments.items():
             with closing(runs_of(segment.path, 0, min(segment.size, size) // self.unit, self.queue.form)) as runs:
                 for first, units in runs:
                     rows = np.flatnonzero(self._is_old(units))
@@ -365,9 +365,9 @@ class WholeBatchQueue(WholeQueue):
         """Number of the unit of a record; where there is none, that of the queue's first unit."""
         for file in self._before:
             units = file.units()[: file.wrote // self.unit]
-            found = np.flatnonzero(units["physical_offset"] == physical)
-            if len(found):
-                return file.base // self.unit + int(found[0])
+            places = np.flatnonzero(units["physical_offset"] == physical)
+            if len(places):
+                return file.base // self.unit + int(places[0])
         return 0
 
     def _same(self, has: Units, units: Units, times: Column) -> Column:

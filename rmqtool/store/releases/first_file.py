@@ -131,9 +131,9 @@ def has_bad_batch_numbers(record: Record) -> bool:
     """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
     if _BATCH_MARK not in record.properties:
         return False
-    found = parse_raw(record.properties)
-    return all(name in found for name, _ in BATCH_NUMBERS) and not all(
-        is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS
+    properties = parse_raw(record.properties)
+    return all(name in properties for name, _ in BATCH_NUMBERS) and not all(
+        is_java_int(properties[name], bits) for name, bits in BATCH_NUMBERS
     )
 
 

@@ -21,7 +21,7 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
-from rmqtool.store.disk.remote import is_partial
+from rmqtool.store.disk.remote import blank_room, is_partial, record_start
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.disk.sparse import extents_of
 from rmqtool.store.dispatch.batch import is_bulk
@@ -136,11 +136,11 @@ class ReleaseRules:
         view = file.view()
         if not _holds(file, mark):
             return file.size
-        at = 0
+        at = record_start(view, 0)
         while isinstance(record := read(view, at, file.size, crc=False), Record):
             if self.stumbles_over(record):
                 return at
-            at += record.total_size
+            at = record_start(view, at + record.total_size)
         return file.size
 
     def stumbles_over(self, record: Record) -> bool:
@@ -229,17 +229,17 @@ class ReleaseRulesV5(ReleaseRules):
         return self._strange_queues() + self._strange_index()
 
     def _strange_queues(self) -> list[str]:
-        found = [
+        strange = [
             f"{path}: topics.json says that the topic has batch consume queues"
             for topic, _queue_id, path in self.layout.queue_dirs()
             if topic in self.batch_topics
         ]
-        found += [
+        strange += [
             f"{path}: topics.json does not say that the topic has batch consume queues"
             for topic, _queue_id, path in self.batch_dirs()
             if topic not in self.batch_topics
         ]
-        return found
+        return strange
 
     def strange_compaction(self) -> list[str]:
         if not self.conf.flag("enableCompaction", True):
@@ -288,9 +288,9 @@ class ReleaseRulesV5(ReleaseRules):
         """A blank is one only where its length fits the file, as any record's must."""
         end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
-            said, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
-            if said > room:
-                return End(Ending.DAMAGED, end.at, f"end-of-file blank of {said} bytes, {room} left")
+            stated, room = blank_room(file.view(), end.at), limit - end.at
+            if stated > room:
+                return End(Ending.DAMAGED, end.at, f"end-of-file blank of {stated} bytes, {room} left")
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
@@ -378,6 +378,11 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
 
 
 _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
+"""By release, the oldest first. A release without an entry recovers as the one before it."""
+
+
+def _class_of(release: Release) -> type[ReleaseRulesV5]:
+    return [rules for known, rules in _RULES.items() if known.version <= release.version][-1]
 
 
 def _holds(file: Segment, mark: bytes) -> bool:
@@ -416,7 +421,7 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     elif release != seen:
         warning = f"nothing shows that a {line} broker has written this store, but the rules of {release} are used"
     if release.is_5:
-        return ChosenRules(_RULES[release](layout, exactly=exactly), reason, warning)
+        return ChosenRules(_class_of(release)(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
 
 

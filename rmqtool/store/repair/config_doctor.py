@@ -245,12 +245,12 @@ class ConfigDoctor:
 
 def _claimed(offsets: dict[Any, Any]) -> dict[str, int]:
     """Topic to the queues that groups have offsets in: a queue without messages has no directory."""
-    found: dict[str, int] = {}
+    claimed: dict[str, int] = {}
     for key, queues in (offsets.get("offsetTable") or {}).items():
         topic, _group = split_key(key)
         ids = [int(queue_id) for queue_id in queues or ()]
-        found[topic] = max([found.get(topic, 0), *(i + 1 for i in ids if i < SURE_QUEUES)])
-    return found
+        claimed[topic] = max([claimed.get(topic, 0), *(i + 1 for i in ids if i < SURE_QUEUES)])
+    return claimed
 
 
 def _is_5(value: dict[Any, Any]) -> bool:

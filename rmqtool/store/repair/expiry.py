@@ -74,12 +74,12 @@ class CleanReport:
 
 def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> list[Segment]:
     """Oldest first, up to the first that is young enough, never the last."""
-    found: list[Segment] = []
+    expired: list[Segment] = []
     for file in files[:-1]:
-        if file.mtime_ns > older_than_ns or (most is not None and len(found) >= most):
+        if file.mtime_ns > older_than_ns or (most is not None and len(expired) >= most):
             break
-        found.append(file)
-    return found
+        expired.append(file)
+    return expired
 
 
 def _expired_queue(segments: Segments, low: int, unit: int = UNIT) -> list[Segment]:
@@ -87,14 +87,14 @@ def _expired_queue(segments: Segments, low: int, unit: int = UNIT) -> list[Segme
 
     Entries of both forms begin with the physical offset.
     """
-    found: list[Segment] = []
+    expired: list[Segment] = []
     for file in segments.files[:-1]:
         units = file.size // unit
         last = read(file.read((units - 1) * unit, UNIT)).physical_offset if units else -1
         if last >= low:
             break
-        found.append(file)
-    return found
+        expired.append(file)
+    return expired
 
 
 def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[Segment]:
@@ -108,12 +108,12 @@ def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[S
         first = next(living, 0)
         living.close()
         if is_ext_address(first):
-            return [one for one in extension.files[:-1] if one.end <= real_offset(first)]
+            return [file for file in extension.files[:-1] if file.end <= real_offset(first)]
     return []
 
 
 def _expired_index(paths: list[str], low: int) -> list[str]:
-    found = []
+    expired = []
     for path in paths[:-1]:
         try:
             header = read_header(read_at(path, 0, HEADER_SIZE))
@@ -121,8 +121,8 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
             break
         if header.end_physical_offset >= low:
             break
-        found.append(path)
-    return found
+        expired.append(path)
+    return expired
 
 
 def _dispatched_to(layout: StoreLayout, log: list[Segment]) -> int:
@@ -212,7 +212,7 @@ def clean(
     reserved_ms = int(reserved_hours * HOUR)
     if dry_run:
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
-        said += [f"{DO_NOT_START}: {words}" for words in _dangers(layout, paths, low)]
+        said += [f"{DO_NOT_START}: {danger}" for danger in _dangers(layout, paths, low)]
         report = _report(layout, reserved_hours, paths, before, low, said + warnings)
         for pending in pending_runs(Places.of(layout), backup):
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
@@ -245,7 +245,7 @@ def clean(
 def _dangers(layout: StoreLayout, paths: list[str], low: int) -> list[str]:
     """What a broker would do to the tier once these files are gone, and the log begins there; for people."""
     tier = Tier.of(layout) if paths else None
-    return [one.words for one in tier.dangers(local_ranges(layout, low=low))] if tier is not None else []
+    return [danger.words for danger in tier.dangers(local_ranges(layout, low=low))] if tier is not None else []
 
 
 def _report_finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:
@@ -289,8 +289,8 @@ def _delete(
     with stage("deleting", len(paths), "files") as deleting:
         for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
             try:
-                found = os.lstat(path)
-                if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
+                status = os.lstat(path)
+                if (status.st_size, status.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
                     raise Refused(
                         f"{path}: was changed while files were removed: "
                         f"{counted(done, 'file was', 'files were')} deleted before it"
@@ -320,13 +320,13 @@ def _report(
 ) -> CleanReport:
     files = []
     for path in paths:
-        found = os.stat(path)
+        status = os.stat(path)
         files.append(
             Expired(
                 file=os.path.relpath(path, layout.root),
-                bytes=found.st_size,
-                diskBytes=found.st_blocks * 512,
-                modified=found.st_mtime_ns // 1_000_000,
+                bytes=status.st_size,
+                diskBytes=status.st_blocks * 512,
+                modified=status.st_mtime_ns // 1_000_000,
             )
         )
     return CleanReport(

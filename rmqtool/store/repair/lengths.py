@@ -53,12 +53,12 @@ class LengthMender:
         Raises:
             Refused: a directory lies where only files belong.
         """
-        words: list[str] = []
+        steps: list[str] = []
         for path in self._foreign():
             if os.path.isdir(path) and not os.path.islink(path):
                 raise Refused(f"{path}: a directory that does not belong there: move it away; nothing was changed")
             change.remove(path)
-            words.append(f"remove {self._name(path)}")
+            steps.append(f"remove {self._name(path)}")
         if (alone := cut_alone(self._log)) is not None:
             if (length := default_length(*alone)) is None:
                 self.left.append(way_on_alone(*alone).does)
@@ -69,19 +69,19 @@ class LengthMender:
         fitted = fit_log(log, wrong, [], change.staging)
         for file in fitted.removed:
             change.remove(file.path)
-            words.append(f"remove {self._name(file.path)}")
+            steps.append(f"remove {self._name(file.path)}")
         for fit in fitted.files:
             if isinstance(fit, FittedFile):
                 change.put(fit.path, fit.where, fit.mtime_ns)
                 verb, how = ("fill", " up with zeros") if fit.size > fit.source.size else ("cut", "")
-                words.append(f"{verb} {self._name(fit.path)}{how} from {fit.source.size} to {fit.size} bytes")
+                steps.append(f"{verb} {self._name(fit.path)}{how} from {fit.source.size} to {fit.size} bytes")
         sizes = {file.path: file.size for file in log.segments}
         self.left += [
             f"{path}: {way_on(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
         ]
         # a last file that is short has room that was never written
         self.warnings = warnings_of_lengths(fitted.files[:-1])
-        return words
+        return steps
 
     def _foreign(self) -> list[str]:
         layout = self._layout

@@ -28,10 +28,10 @@ class OldQueues:
             # their logs outlive the commit log, and a broker takes lower queue offsets for those of repeated messages
             compacted = (q for q in compaction_queues_of(inputs.layout) if q.topic in inputs.rules.compacted_topics)
             ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in compacted}
-        found = {(queue.topic, queue.queue_id): queue for queue in staged.all()}
+        queues = {(queue.topic, queue.queue_id): queue for queue in staged.all()}
         self.queues: dict[QueueKey, QueueBuilder] = {}
-        for key in sorted((found.keys() | ends.keys()) - set(made)):
-            queue = found.get(key) or staged.open(*key)
+        for key in sorted((queues.keys() | ends.keys()) - set(made)):
+            queue = queues.get(key) or staged.open(*key)
             if queue is not None:
                 self.queues[key] = queue
                 self._keep_end(queue, inputs.log.min_offset, staged, ends.get(key, 0))

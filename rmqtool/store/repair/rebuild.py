@@ -168,10 +168,10 @@ class Rebuild:
             files=log.segments.files, removed=[], end=file.base + end.at, stop=end, stop_file=file
         )
         if end.ending is Ending.FILLER:
-            said, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
+            stated, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
             file.release()
-            if said != left:
-                raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
+            if stated != left:
+                raise CorruptFile(file.path, end.at, f"end-of-file blank of {stated} bytes, {left} are left")
             return True
         if end.ending is not Ending.UNWRITTEN or find_lost(log, self.verdict)[0] or not last:
             raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage does not")
@@ -213,8 +213,8 @@ class Rebuild:
         ends = at + np.cumsum(batch.size)
         wrong = np.flatnonzero(batch.physical_offset != file.base + ends - batch.size)
         if len(wrong):
-            here = int(ends[wrong[0]] - batch.size[wrong[0]])
-            raise CorruptFile(file.path, here, "a record that states another position than its own (see check)")
+            position = int(ends[wrong[0]] - batch.size[wrong[0]])
+            raise CorruptFile(file.path, position, "a record that states another position than its own (see check)")
         self._met.last_store_timestamp = int(batch.store_timestamp[-1])
         if "index" in self.parts or "consumequeue" in self.parts:
             self.dispatcher.put(batch)
@@ -271,10 +271,10 @@ class Rebuild:
     def prepare(self, change: Change) -> list[str]:
         """Hand the swap to a change; returns it in words."""
         layout = self.inputs.layout
-        words: list[str] = []
+        steps: list[str] = []
 
         def say(text: str, path: str) -> None:
-            words.append(f"{text} {os.path.relpath(path, layout.root)}")
+            steps.append(f"{text} {os.path.relpath(path, layout.root)}")
 
         if "consumequeue" in self.parts:
             self._swap_queues(change, say)
@@ -289,20 +289,20 @@ class Rebuild:
         else:
             change.expect_log(files, None, 0)
         self.warnings += of_unnamed_topics(self.dispatcher) + self.inputs.rules.warnings()
-        return words
+        return steps
 
     def _index_on_disk(self) -> IndexBuilder:
         return IndexBuilder(self.inputs.layout.index_paths(), self.inputs.geometry, self._stage)
 
     def _swap_queues(self, change: Change, say: Say) -> None:
-        made = set()
+        folders = set()
         if self.inputs.layout.queue_dirs("consumequeue_ext"):
             self.warnings.append("entries hold plain tag hashes again; the extension files are no longer used")
         for _key, queue in sorted(self.dispatcher.queues.items()):
             queue.drop_unwritten()
             for file in queue.files:
                 target = queue.target(file)
-                made.add(target)
+                folders.add(target)
                 assert file.staged is not None
                 file.finish()
                 change.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
@@ -313,7 +313,7 @@ class Rebuild:
             if (topic, queue_id) not in self.dispatcher.queues:
                 continue  # its messages are not in the log any more, and its files tell the next queue offset
             for segment in self.inputs.layout.files_in(path):
-                if segment.path not in made:
+                if segment.path not in folders:
                     change.remove(segment.path)
                     say("remove", segment.path)
         self._see_tier()
@@ -365,19 +365,19 @@ def rebuild(
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
-    said = heed(layout, *(f"rebuild {part}" for part in parts))
+    warnings = heed(layout, *(f"rebuild {part}" for part in parts))
     if not {CONFIG, COMPACTION, LENGTHS} & set(parts) and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:
-            report = _run(layout, parts, change, said, apply=False)
+            report = _run(layout, parts, change, warnings, apply=False)
         for pending in pending_runs(Places.of(layout), backup):
             report.actions.insert(0, pending.action())
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
         # looked at again under the lock, and after the snapshot that the commit compares it with
-        return _run(StoreLayout(layout.root, layout.conf), parts, change, said, apply=True)
+        return _run(StoreLayout(layout.root, layout.conf), parts, change, warnings, apply=True)
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
@@ -410,7 +410,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         actions = run.prepare(change)
         if apply:
             refuse(layout, run.tier_dangers)
-        run.warnings += [f"{DO_NOT_START}: {words}" for words in run.tier_dangers]
+        run.warnings += [f"{DO_NOT_START}: {danger}" for danger in run.tier_dangers]
         dispatcher = run.dispatcher
         entries = sum(queue.added for queue in dispatcher.queues.values())
         counts = {"messages": dispatcher.messages, "queues": len(dispatcher.queues)}

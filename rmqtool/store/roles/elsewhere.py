@@ -1,12 +1,12 @@
 """Messages of a store that its directory does not hold: every command and call that answers with messages asks here.
 
-They are in the tier alone, in a DLedger log, or in a folder of the commit log that is missing.
+They are in the tier alone, in a log that is not there, or in a folder of the commit log that is missing.
 """
 
 from collections.abc import Callable, Iterator
 
 from rmqtool.errors import CorruptFile
-from rmqtool.store.layout.log_signs import dledger_dirs, missing_log_folders
+from rmqtool.store.layout.log_signs import missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 
@@ -14,15 +14,24 @@ Asked = Callable[[str, int], bool]
 
 
 def need_readable_log(layout: StoreLayout) -> None:
-    """Refuse to answer with messages where all of them are in a log that is not read.
+    """Refuse to answer with messages where all of them are in a log that cannot be read.
 
     Raises:
-        CorruptFile: there is a DLedger log and no other: an empty answer would be wrong.
+        CorruptFile: there is such a DLedger log: an empty answer would be wrong.
         UnreadableStore: a directory of the store cannot be listed.
     """
-    if not layout.commit_log().files:
-        for folder in dledger_dirs(layout):
-            raise CorruptFile(folder, None, "a DLedger log, which is not read: its messages cannot be shown")
+    reason = _why_not_read(layout)
+    if reason is not None and all(file.entries for file in layout.commit_log()):
+        folder, _colon, words = reason.partition(": ")
+        raise CorruptFile(folder, None, words)
+
+
+def _why_not_read(layout: StoreLayout) -> str | None:
+    if not layout.dledger_dirs():
+        return None
+    from rmqtool.store.log.dledger import why_not_read
+
+    return why_not_read(layout)
 
 
 def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]:
@@ -34,8 +43,8 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
-    for folder in dledger_dirs(layout):
-        yield f"{folder}: a DLedger log, which is not read: its messages are {what}"
+    if (reason := _why_not_read(layout)) is not None:
+        yield f"{reason}: messages are {what}"
     if (reason := missing_log_folders(layout)) is not None:
         yield f"{layout.root}: {reason}: messages in that folder are {what}"
 
@@ -54,9 +63,9 @@ def tier_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = 
         return
     from rmqtool.store.tier.left_behind import left_behind, words_of
 
-    left = [one for one in left_behind(layout) if asked is None or asked(one.topic, one.queueId)]
-    if (words := words_of(left, what)) is not None:
-        yield words
+    left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
+    if (text := words_of(left, what)) is not None:
+        yield text
 
 
 def messages_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:

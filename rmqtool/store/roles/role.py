@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.layout.log_signs import dledger_dirs, missing_log_folders
+from rmqtool.store.layout.log_signs import missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.layout.version import has_rocksdb_queues, queue_database_place
@@ -76,7 +76,7 @@ def says_role(layout: StoreLayout) -> bool:
 
 def _broker(layout: StoreLayout) -> RoleFact:
     conf = layout.conf
-    if (directories := dledger_dirs(layout)) or conf.flag("enableDLegerCommitLog", default=False):
+    if (directories := layout.dledger_dirs()) or conf.flag("enableDLegerCommitLog", default=False):
         reason = os.path.basename(directories[0]) + " is there" if directories else "enableDLegerCommitLog=true"
         return RoleFact(role=Role.DLEDGER, reason=reason)
     for name in (EPOCHS, EPOCHS + ".bak", IDENTITY):

@@ -159,15 +159,15 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             OFFSETS,
             _refuse(
-                f"{_DLEDGER_LOG}, nor reads: the times of messages are not known",
+                f"{_DLEDGER_LOG}: its queues may be behind the log, and a start of its broker cuts or fills them",
                 "Start the brokers of its group, and use mqadmin resetOffsetByTime",
             ),
         ),
         (
             TAKING_OUT,
-            _refuse(
-                "its log is a DLedger log, which rmqtool does not read",
-                f"Start the brokers of its group, and take what they serve ({command_line('mirror')})",
+            _warn(
+                "it has what its leader had sent when it stopped: of all members of the group, the one whose last "
+                "entry has the greatest term, then the greatest index, has all that was acknowledged"
             ),
         ),
     ),
@@ -260,5 +260,5 @@ def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
 
 
 def _say(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
-    words = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
-    return f"{NAMES[fact.role]} ({fact.reason}): {words}"
+    text = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
+    return f"{NAMES[fact.role]} ({fact.reason}): {text}"

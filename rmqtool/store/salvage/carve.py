@@ -34,6 +34,7 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
@@ -69,7 +70,8 @@ HALF_TOPICS = {topic.encode() for topic in HALVES}
 _OF_THE_SOURCE = {
     "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
     "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
-    "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable", "timerRocksDBEnable",
+    "storePathDLedgerCommitLog", "indexRocksDBEnable", "indexFileReadEnable", "indexFileWriteEnable",
+    "timerRocksDBEnable",
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
@@ -87,13 +89,13 @@ class Salvage:
 
     def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
         self.layout, self.store = layout.passing_over(), checked_path(target)
-        self._said = heed(layout, command)
+        self._said = [*heed(layout, command), *uncommitted_words(layout)]
         self.target = self.store + _PART
         self.log = CommitLog(self.layout)
         self._rules = rules_for(self.layout).rules
         disk = Readable()
         self.log.segments = disk.take(self.log.segments)
-        self.log.segments, moved, passed = true_files(self.log)
+        self.log.segments, moved, skipped = true_files(self.log)
         shortened = true_length(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
@@ -103,7 +105,7 @@ class Salvage:
         self.light = LightNumbers(whole=not self._first)
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
-        self.warnings = disk.words() + moved_words(moved, passed, disk.name) + shortened
+        self.warnings = disk.words() + moved_words(moved, skipped, disk.name) + shortened
         self._light = False
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
@@ -121,6 +123,8 @@ class Salvage:
             UnreadableStore: the source has no commit log.
         """
         self._check_target()
+        if (reason := why_not_read(self.layout)) is not None:
+            raise UnreadableStore(reason)
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         try:
@@ -191,14 +195,14 @@ class Salvage:
 
     def _keep_ends(self) -> list[EmptyQueue]:
         """Make the queues that the new log has no message of."""
-        made = {(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers()}
+        numbered = {(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers()}
         names = count()
         make_folders(self._scratch())
 
         def stage() -> str:
             return os.path.join(self._scratch(), f"queue-{next(names)}")
 
-        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), made, stage)
+        return keep_ends(self.layout, StoreLayout(self.target, self._conf()), numbered, stage)
 
     def _first_of(self, key: tuple[str, int]) -> int | None:
         """The lowest queue offset of a queue that the log has; None without any."""
@@ -207,12 +211,12 @@ class Salvage:
 
     def _moved_queues(self) -> dict[tuple[str, int], int]:
         """Queue to the first of its old queue offsets that are others now."""
-        found = {}
+        first_moved = {}
         for (topic, queue_id), queue in self._numbers().items():
             moved = [old for old, down in queue.moves if down]
             if moved or queue.lost:
-                found[topic.decode("utf-8", "surrogateescape"), queue_id] = min(moved, default=queue.next_old)
-        return found
+                first_moved[topic.decode("utf-8", "surrogateescape"), queue_id] = min(moved, default=queue.next_old)
+        return first_moved
 
     def _make_timer(self) -> None:
         """Wheel and timer log from the messages of their topic, which may lie elsewhere now.
@@ -364,27 +368,27 @@ class Salvage:
 
     def _tables(self) -> dict[str, bytes | None]:
         """File name to its content, of tables that a broker keeps in RocksDB; None for one that cannot be read."""
-        found: dict[str, bytes | None] = {}
+        tables: dict[str, bytes | None] = {}
         for name in TABLES:
             try:
                 if config_database(self.layout, name) is None:
                     continue
-                found[name] = None
+                tables[name] = None
                 table = read_config(self.layout, name)
-                found[name] = table.build(V5_3) if table is not None else None
+                tables[name] = table.build(V5_3) if table is not None else None
             except (CorruptFile, MissingRuntime, UnreadableStore) as err:
-                found[name] = None
+                tables[name] = None
                 self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: config/{name} is left out")
         if (point := timer_checkpoint(self.layout, self._moved_queues(), self.left_out, self.warnings)) is not None:
-            found["timercheck"] = point
-        if found or queue_database_place(self.layout) is not None:
+            tables["timercheck"] = point
+        if tables or queue_database_place(self.layout) is not None:
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
                                  "storeType=defaultRocksDB")  # fmt: skip
         if not self.layout.conf.writes_index_files and self.layout.conf.flag("messageIndexEnable", True):
             self.warnings.append("the new store has its index in files: start a broker on it without "
                                  "indexFileReadEnable=false and indexFileWriteEnable=false")  # fmt: skip
-        return found
+        return tables
 
     def _readable(self, name: str) -> bytes | None:
         """A file's bytes; None for one that is left out, which is said."""

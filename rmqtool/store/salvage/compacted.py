@@ -41,13 +41,13 @@ def carry_over(
     if not topics:
         return []
     remove_tree(target.path(FOLDER))  # what recovery has made there has less than what comes
-    said: list[str] = []
+    warnings: list[str] = []
     for queue in compaction_queues_of(source):
         for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():
             folder = target.path(FOLDER, kind, queue.topic, str(queue.queue_id))
             for file in segments:
                 if failed := _copy(file, folder):
-                    said += failed
+                    warnings += failed
                     left_out.append(FOLDER)
     try:
         if positions_of(source) is not None and (data := read_small(source.path(FOLDER, POSITIONS))):
@@ -57,10 +57,10 @@ def carry_over(
                 made.sync()
     except RmqError as err:
         left_out.append(FOLDER)
-        said.append(f"{err}: left out: the next compaction looks at all messages again")
+        warnings.append(f"{err}: left out: the next compaction looks at all messages again")
     for (topic, queue_id), offset in sorted(limits.items()):
         if topic in topics:
-            said.append(
+            warnings.append(
                 f"{topic} queue {queue_id}: messages from queue offset {offset} on were renumbered: those that only "
                 f"its compaction log has are left out; {source.root} has them"
             )
@@ -68,21 +68,21 @@ def carry_over(
         builder = CompactionBuilder(StoreLayout(target.root, target.conf), limits)
         if builder.prepare(change):
             change.commit()
-    return said + builder.warnings
+    return warnings + builder.warnings
 
 
 def _copy(file: Segment, folder: str) -> list[str]:
     """Copy one file as far as it can be read; what keeps it from being whole."""
     make_folders(folder)
-    with make_file(f"{folder}/{file.base:020d}") as made:
-        made.cut(file.size)
+    with make_file(f"{folder}/{file.base:020d}") as copy:
+        copy.cut(file.size)
         try:
             for at in range(0, file.size, _AT_ONCE):
                 data = file.read(at, min(_AT_ONCE, file.size - at))
                 if data.count(0) != len(data):  # holes stay holes
-                    made.write(at, data)
+                    copy.write(at, data)
         except RmqError as err:
             return [f"{err}: the rest of this file is left out"]
         finally:
-            made.sync()
+            copy.sync()
     return []

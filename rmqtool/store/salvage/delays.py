@@ -68,9 +68,9 @@ def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
         if queue is None:
             return None
         for entry in queue.entries(max(queue.max_offset - _LOOKED_AT, 0)):
-            found = log.read(entry.physical_offset, crc=False)
-            if found is not None and found.record.topic == SCHEDULE_TOPIC and entry.tags_code >= _NO_HASH:
-                seen.add(entry.tags_code - found.record.store_timestamp)
+            message = log.read(entry.physical_offset, crc=False)
+            if message is not None and message.record.topic == SCHEDULE_TOPIC and entry.tags_code >= _NO_HASH:
+                seen.add(entry.tags_code - message.record.store_timestamp)
     except RmqError:  # others tell of it
         return None
     delay = seen.pop() if len(seen) == 1 else -1

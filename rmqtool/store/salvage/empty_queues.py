@@ -51,7 +51,7 @@ def keep_ends(
     """
     inputs = StoreInputs.of(target)
     ends = {key: end for key, end in _ends(source, inputs.log.min_offset).items() if key not in made}
-    staged, found = StagedQueues(inputs, stage), []
+    staged, kept = StagedQueues(inputs, stage), []
     for (topic, queue_id), (ended_at, end) in sorted(ends.items()):
         ends_at = 0
         if end and inputs.log.min_offset > 0 and is_path_name(topic) and topic not in inputs.rules.batch_topics:
@@ -65,25 +65,25 @@ def keep_ends(
                     made_file.sync()
                 rename(file.staged, os.path.join(target.root, queue.target(file)))
             ends_at = queue.max_offset
-        found.append(EmptyQueue(topic=topic, queueId=queue_id, endedAt=ended_at, endsAt=ends_at))
-    return found
+        kept.append(EmptyQueue(topic=topic, queueId=queue_id, endedAt=ended_at, endsAt=ends_at))
+    return kept
 
 
 def _ends(source: StoreLayout, min_physical: int) -> dict[Key, tuple[int, int]]:
     """(where a queue ends, where its expired messages end), of each that has an end above 0."""
-    found: dict[Key, tuple[int, int]] = {}
+    ends: dict[Key, tuple[int, int]] = {}
     with suppress(MissingRuntime, CorruptFile, UnreadableStore):
         for queue in every_queue(source):
             with suppress(CorruptFile, UnreadableStore):
                 if queue.max_offset:
-                    found[queue.topic, queue.queue_id] = queue.max_offset, _end_of_old(queue, min_physical)
+                    ends[queue.topic, queue.queue_id] = queue.max_offset, _end_of_old(queue, min_physical)
     with suppress(CorruptFile, UnreadableStore):
         for compacted in compaction_queues_of(source):
             key, end = (compacted.topic, compacted.queue_id), compacted.max_offset
             if end:
-                ended_at, old = found.get(key, (0, 0))
-                found[key] = max(ended_at, end), max(old, end)
-    return found
+                ended_at, old = ends.get(key, (0, 0))
+                ends[key] = max(ended_at, end), max(old, end)
+    return ends
 
 
 def _end_of_old(queue: AnyQueue, min_physical: int) -> int:

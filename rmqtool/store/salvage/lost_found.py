@@ -72,23 +72,23 @@ class LostFound:
         )
 
     def _flush(self) -> None:
-        one, self._waiting = self._waiting, None
-        if one is None:
+        row, self._waiting = self._waiting, None
+        if row is None:
             return
-        read_from = one.file
-        one = replace(one, file=self._name(read_from))
+        read_from = row.file
+        row = replace(row, file=self._name(read_from))
         if self._manifest is None:
             make_folders(self.path)
             self._manifest = make_file(os.path.join(self.path, MANIFEST))
             self._write(f'{{\n "source": {json.dumps(self._source)},\n "ranges": [')
-        self._write(("," if self.count else "") + f"\n  {json.dumps(asdict(one))}")
-        _copy(read_from, one.at, one.length, os.path.join(self.path, os.path.basename(one.copy)))
+        self._write(("," if self.count else "") + f"\n  {json.dumps(asdict(row))}")
+        _copy(read_from, row.at, row.length, os.path.join(self.path, os.path.basename(row.copy)))
         self.count += 1
-        self.bytes += one.length
-        known = one.reason in self._reasons or len(self._reasons) < _MAX_REASONS
-        self._reasons[one.reason if known else "others"] += 1
+        self.bytes += row.length
+        known = row.reason in self._reasons or len(self._reasons) < _MAX_REASONS
+        self._reasons[row.reason if known else "others"] += 1
         if len(self.ranges) < MAX_DETAILS:
-            self.ranges.append(one)
+            self.ranges.append(row)
 
     def close(self) -> None:
         """Finish the manifest; everything is durable when this returns."""

@@ -60,15 +60,15 @@ def _begin(timeline: Timeline, said: list[str]) -> int:
 
 def open_halves(source: StoreLayout, left_out: list[str]) -> list[str]:
     """What the person should know of half messages that are open."""
-    said: list[str] = []
+    warnings: list[str] = []
     try:
-        halves = open_halves_of(source, said.append)
+        halves = open_halves_of(source, warnings.append)
     except RmqError as err:
         left_out.append(PLACE)
         return [f"{err}: left out: which half messages are open is not known"]
     if halves is not None and (count := len(halves)):
-        said.append(
+        warnings.append(
             f"{counted(count, 'half message is open', 'half messages are open')}: producers are asked about them only "
             "by a broker that has transRocksDBEnable=true and transWriteOriginTransHalfEnable=false"
         )
-    return said
+    return warnings

@@ -56,19 +56,19 @@ class LightNumbers:
 
     def renumber(self, record: Record) -> Record:
         """A record with the offsets that it has in the new store; the same where it names no further queues."""
-        said = _LIGHT_OFFSETS.search(record.properties)
+        match = _LIGHT_OFFSETS.search(record.properties)
         names = parse(record.properties).get(MULTI_DISPATCH)
-        if said is None or names is None:
+        if match is None or names is None:
             return record
         keys = [(name, light_queue_id(name, record.queue_id)) for name in names.split(",")]
-        offsets = said[1].split(b",")
+        offsets = match[1].split(b",")
         if len(keys) != len(offsets) or not all(0 < len(offset) < 19 for offset in offsets):
             return record  # no broker dispatches it
         numbers = [self._number(name, queue_id, int(old)) for (name, queue_id), old in zip(keys, offsets, strict=True)]
         text = ",".join(map(str, numbers)).encode()
         if [int(offset) for offset in offsets] == numbers:
             return record
-        properties = record.properties[: said.start(1)] + text + record.properties[said.end(1) :]
+        properties = record.properties[: match.start(1)] + text + record.properties[match.end(1) :]
         size = record.total_size + len(properties) - len(record.properties)
         return record._replace(total_size=size, properties=properties)
 

@@ -23,15 +23,15 @@ def keep_popped(
     """
     if PLACE not in rocksdb_forms(source):
         return []
-    said: list[str] = []
+    warnings: list[str] = []
     moved = held = 0
     try:
-        for record in stored_records(source, said.append):
+        for record in stored_records(source, warnings.append):
             held += 1
             limit = limits.get((record.topic, record.queue_id))
             moved += limit is not None and record.queue_offset >= limit
     except MissingRuntime as err:
-        said.append(f"{err}: {PLACE} is copied unread")
+        warnings.append(f"{err}: {PLACE} is copied unread")
     except RmqError as err:
         left_out.append(PLACE)
         return [f"{err}: left out: messages that POP groups hold by it do not come back to them in the new store"]
@@ -39,17 +39,17 @@ def keep_popped(
         for entry in source.entries(PLACE):
             if entry.is_file():
                 make_folders(f"{target}/{PLACE}")
-                with make_file(f"{target}/{PLACE}/{entry.name}") as made:
-                    made.copy_from(entry.path)
-                    made.sync()
+                with make_file(f"{target}/{PLACE}/{entry.name}") as copy:
+                    copy.copy_from(entry.path)
+                    copy.sync()
     except OSError as err:
         left_out.append(PLACE)
-        said.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
+        warnings.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
     if held:
-        said.append(
+        warnings.append(
             f"{PLACE}: {held} messages that POP groups hold come back to them only with a broker that has "
             "popConsumerKVServiceEnable=true"
         )
     if moved:
-        said.append(f"{PLACE}: {moved} of them have another queue offset now: another message comes back instead")
-    return said
+        warnings.append(f"{PLACE}: {moved} of them have another queue offset now: another message comes back instead")
+    return warnings

@@ -25,21 +25,21 @@ def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[Misna
     others are copies.
     """
     chosen: dict[int, tuple[int, Segment, MisnamedFile]] = {}
-    passed: list[MisnamedFile] = []
+    skipped: list[MisnamedFile] = []
     for file in log.segments:
         told = stated_base(file, log.file_size)
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
-        here = Segment(file.path, base, file.size, file.mtime_ns)
-        one = rank, here, MisnamedFile(file.path, file.base, base)
+        true_file = Segment(file.path, base, file.size, file.mtime_ns, entries=file.entries)
+        one = rank, true_file, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
             one, other = (one, other) if rank < other[0] else (other, one)
-            passed.append(other[2])
+            skipped.append(other[2])
         chosen[base] = one
     kept = [chosen[base] for base in sorted(chosen)]
     moved = [place for _rank, _file, place in kept if place.said != place.told]
-    return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
+    return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, skipped
 
 
 def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Callable[[str], str] = str) -> list[str]:
@@ -48,8 +48,8 @@ def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Cal
     Args:
         name: the file that a path stands for.
     """
-    words = [f"{name(one.path)}: its records say that it begins at {one.told}: read there" for one in moved]
-    return words + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
+    texts = [f"{name(file.path)}: its records say that it begins at {file.told}: read there" for file in moved]
+    return texts + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
 
 
 def true_length(log: CommitLog) -> list[str]:
@@ -57,11 +57,11 @@ def true_length(log: CommitLog) -> list[str]:
     if (length := lone_length(log)) is None:
         return []
     files, log.file_size = log.segments.files, length
-    words = (
+    reason = (
         f"{files[0].path}: is shorter than it was. The new store has files of {length} bytes, as brokers have unless "
         "mappedFileSizeCommitLog names another length (then give --broker-conf)"
     )
-    return [words]
+    return [reason]
 
 
 class _Waiting(NamedTuple):

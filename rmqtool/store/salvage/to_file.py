@@ -16,6 +16,7 @@ from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import torn_properties
@@ -71,14 +72,16 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
         UnreadableStore: there is no commit log.
         Refused: the store has a role that forbids it.
     """
-    said = heed(layout, "salvage")
+    warnings = [*heed(layout, "salvage"), *uncommitted_words(layout)]
+    if (reason := why_not_read(layout)) is not None:
+        raise UnreadableStore(reason)
     log = CommitLog(layout)
     if not log.segments.files:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
     log.segments = disk.take(log.segments)
-    log.segments, moved, passed = true_files(log)
-    return SalvagedLog(log, said + disk.words() + moved_words(moved, passed, disk.name), disk)
+    log.segments, moved, skipped = true_files(log)
+    return SalvagedLog(log, warnings + disk.words() + moved_words(moved, skipped, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:

@@ -29,6 +29,6 @@ def refuse(layout: StoreLayout, dangers: Iterable[str]) -> None:
     Raises:
         Refused: with the first of them.
     """
-    if found := list(dangers):
-        more = f"; and {len(found) - _NAMED} more queues" if len(found) > _NAMED else ""
-        raise Refused(f"{layout.root}: {'; '.join(found[:_NAMED])}{more}. Nothing was changed; {DO_NOT_START}")
+    if reasons := list(dangers):
+        more = f"; and {len(reasons) - _NAMED} more queues" if len(reasons) > _NAMED else ""
+        raise Refused(f"{layout.root}: {'; '.join(reasons[:_NAMED])}{more}. Nothing was changed; {DO_NOT_START}")

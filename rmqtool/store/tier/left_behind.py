@@ -40,8 +40,8 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
         with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
             ranges = local_ranges(layout)
     else:
-        found = {key: first_of(key) for key in tier.queues}
-        ranges = {key: (first, first + 1) for key, first in found.items() if first is not None}
+        firsts = {key: first_of(key) for key in tier.queues}
+        ranges = {key: (first, first + 1) for key, first in firsts.items() if first is not None}
     return [
         NotTaken(
             topic=topic,
@@ -63,7 +63,7 @@ def words_of(left: list[NotTaken], what: str) -> str | None:
     """
     if not left:
         return None
-    number = sum(one.messages for one in left)
+    number = sum(queue.messages for queue in left)
     messages, verb, they = counted(number, "message"), *(("is", "it is") if number == 1 else ("are", "they are"))
     return (
         f"{messages} of {counted(len(left), 'queue')} {verb} {what}: {they} in the tier alone "

@@ -114,13 +114,13 @@ class Tier:
 
     def all_alone(self, ranges: Ranges) -> dict[Key, range]:
         """:meth:`alone` of every queue that has such messages; of a queue without local files all are."""
-        found = {}
+        ranges_alone = {}
         for key, queue in sorted(self.queues.items()):
             low, high = ranges.get(key, _NONE)
             alone = self.alone(*key, low if high else queue.max_offset)
             if len(alone):
-                found[key] = alone
-        return found
+                ranges_alone[key] = alone
+        return ranges_alone
 
     def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         """The message of a queue offset out of the tier; None where it has none, or its segments are not here."""
@@ -130,8 +130,8 @@ class Tier:
             return None
         position, size, _tags = CQ_ENTRY.unpack_from(unit, 0)
         data = _at(queue.log, position, size) if size > 0 else None
-        found = read(memoryview(data), 0, len(data), crc=False) if data is not None else None
-        return found if isinstance(found, Record) and found.queue_offset == queue_offset else None
+        parsed = read(memoryview(data), 0, len(data), crc=False) if data is not None else None
+        return parsed if isinstance(parsed, Record) and parsed.queue_offset == queue_offset else None
 
     def offset_by_time(self, topic: str, queue_id: int, stop: int, timestamp: int) -> int | None:
         """The first queue offset before ``stop`` whose message was stored at a time or later; None without any.
@@ -157,12 +157,12 @@ class Tier:
         if not self.known:
             if self.queues:
                 alone = sum(map(len, self.all_alone(ranges).values()))
-                words = (
+                text = (
                     f"config/{METADATA} and its .bak cannot be read: a broker's next start finds nothing of the tier, "
                     f"serves none of the {alone} messages that are in it alone, and starts a new tier in the same "
                     "folder"
                 )
-                yield Danger(kind="ignored", topic=None, queueId=None, messages=alone, words=words)
+                yield Danger(kind="ignored", topic=None, queueId=None, messages=alone, words=text)
             return
         for key, queue in sorted(self.queues.items()):
             topic, queue_id = key
@@ -172,17 +172,17 @@ class Tier:
             name = f"{topic} queue {queue_id}: its tier has {queue.min_offset} to {queue.max_offset}"
             if queue.max_offset > high:
                 have = f"the local queue ends at {high}" if high else "there is no local queue"
-                words = (
+                text = (
                     f"{name}, but {have}: a broker numbers new messages from {high} on, though the tier has others "
                     "under these numbers, and uploads nothing more of this queue"
                 )
                 yield Danger(
-                    kind="stopped", topic=topic, queueId=queue_id, messages=queue.max_offset - high, words=words
+                    kind="stopped", topic=topic, queueId=queue_id, messages=queue.max_offset - high, words=text
                 )
             elif queue.max_offset < low:
                 lost = queue.max_offset - queue.min_offset
-                words = f"{name}, but the local queue begins at {low}: a broker deletes the whole tier of this queue"
-                yield Danger(kind="deleted", topic=topic, queueId=queue_id, messages=lost, words=words)
+                text = f"{name}, but the local queue begins at {low}: a broker deletes the whole tier of this queue"
+                yield Danger(kind="deleted", topic=topic, queueId=queue_id, messages=lost, words=text)
 
 
 def local_ranges(
@@ -198,10 +198,10 @@ def local_ranges(
         MissingRuntime: they are in RocksDB, and there is no library to read them.
     """
     begin = CommitLog(layout).min_offset
-    found = every_queue(layout) if queues is None else list(queues)
-    ranges = {(queue.topic, queue.queue_id): (queue.min_offset(begin), queue.max_offset) for queue in found}
+    queues_here = every_queue(layout) if queues is None else list(queues)
+    ranges = {(queue.topic, queue.queue_id): (queue.min_offset(begin), queue.max_offset) for queue in queues_here}
     if low is not None:
-        for queue in found:
+        for queue in queues_here:
             first, end = ranges[queue.topic, queue.queue_id]
             first = bisect_left(range(end), low, min(first, end), key=lambda at, one=queue: _physical(one, at))  # type: ignore[misc]
             ranges[queue.topic, queue.queue_id] = first, end
@@ -217,8 +217,8 @@ def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
     """What a broker would load: the metadata file, else its ``.bak``."""
     for bak in (False, True):
         with suppress(RmqError):
-            if isinstance(found := read_config(layout, METADATA, bak=bak), TieredMetadata):
-                return found
+            if isinstance(config := read_config(layout, METADATA, bak=bak), TieredMetadata):
+                return config
     return None
 
 

@@ -15,13 +15,18 @@ from pathlib import Path
 import pytest
 
 from tests import damage
-from tests.amounts import every
+from tests.amounts import every, whole_by_turns
 from tests.interop.differential.bases import Base
 from tests.interop.differential.judge import CASES, Pool, assert_agreement
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("engine-differential"),
+    whole_by_turns(0, 3),
+]
 
 
-@pytest.mark.parametrize("verb", every(3, list(damage.VERBS), 0))
+@pytest.mark.parametrize("verb", every(4, list(damage.VERBS), 0))
 def test_recovery_agrees_with_4_9_8(verb: str, stores_of_4: list[Base], pool: Pool, tmp_path: Path) -> None:
     assert_agreement("4.9.8", verb, CASES // 2, stores_of_4, tmp_path, pool)

@@ -16,14 +16,19 @@ from pathlib import Path
 import pytest
 
 from tests import damage
-from tests.amounts import every
+from tests.amounts import every, whole_by_turns
 from tests.interop.differential.bases import Base
 from tests.interop.differential.judge import CASES, Pool, assert_agreement
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("engine-differential"),
+    whole_by_turns(1, 3),
+]
 
 
-@pytest.mark.parametrize("verb", every(3, list(damage.VERBS), 1))
+@pytest.mark.parametrize("verb", every(4, list(damage.VERBS), 1))
 def test_recovery_agrees_with_5_3_3(
     verb: str, stores_of_4: list[Base], stores_of_5: list[Base], pool: Pool, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
+from tests.amounts import by_turns
 from tests.damage import log_files
 from tests.interop.differential.bases import plain_messages, sizes
 from tests.interop.differential.compare import engine_entries
@@ -36,6 +37,7 @@ def written(engine_5: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
+@by_turns(3)
 @pytest.mark.parametrize("ending", ["clean stop", "clean stop with queues behind", "crash"])
 @pytest.mark.parametrize(("number", "base", "ends"), [
     ("11111", "22222", False),

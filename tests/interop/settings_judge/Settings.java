@@ -1,3 +1,4 @@
+import java.io.File;
 import java.io.FileInputStream;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
@@ -14,19 +15,26 @@ import org.apache.rocketmq.common.MixAll;
 /**
  * What a broker's properties file can say, asked of the broker's own classes.
  *
- * Arguments: a properties file, or "-" for none, and the classes. Prints JSON: class to setting to [type, value], with
- * the value after the file was read as BrokerStartup reads it (MixAll.properties2Object).
+ * Arguments: properties files, with the separator of paths between them, or "-" for none, and the classes. Prints a line
+ * of JSON for each file: class to setting to [type, value], with the value after the file was read as BrokerStartup reads
+ * it (MixAll.properties2Object).
  */
 public final class Settings {
     private static final Set<String> READ = Set.of("int", "long", "double", "float", "boolean", "String");
 
     public static void main(String[] arguments) throws Exception {
-        Properties said = new Properties();
-        if (!arguments[0].equals("-")) {
-            try (FileInputStream in = new FileInputStream(arguments[0])) {
-                said.load(in);
+        for (String file : arguments[0].split(File.pathSeparator)) {
+            Properties said = new Properties();
+            if (!file.equals("-")) {
+                try (FileInputStream in = new FileInputStream(file)) {
+                    said.load(in);
+                }
             }
+            System.out.println(read(said, arguments));
         }
+    }
+
+    private static String read(Properties said, String[] arguments) throws Exception {
         Map<String, Object> found = new LinkedHashMap<>();
         for (int i = 1; i < arguments.length; i++) {
             Class<?> kind;
@@ -39,7 +47,7 @@ public final class Settings {
             MixAll.properties2Object(said, object);
             found.put(arguments[i], settings(object));
         }
-        System.out.println(new GsonBuilder().serializeNulls().disableHtmlEscaping().create().toJson(found));
+        return new GsonBuilder().serializeNulls().disableHtmlEscaping().create().toJson(found);
     }
 
     private static Map<String, Object> settings(Object object) throws Exception {

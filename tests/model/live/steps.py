@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.cli.live import run_acked
-from rmqtool.cli.live.copying import run_mirror, run_replay
+from rmqtool.cli.live import acked
+from rmqtool.cli.live.copying import mirror as mirror_command
+from rmqtool.cli.live.copying import replay as replay_command
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.consumer import pull as pull_consumer
@@ -276,10 +277,10 @@ def _hurry() -> None:
     changes: tuple[tuple[object, str, object], ...] = (
         (replaying, "_PAUSES", (0.05, 0.1, 0.2, 0.4)),
         (attempts, "PAUSES", (0.05, 0.1, 0.2, 0.4)),
-        (run_mirror, "_PAUSE", 0.05),
-        (run_mirror, "_MOST", 5),
-        (run_replay, "_ROUND", 15),
-        (run_acked, "_ERROR_PAUSE", 0.05),
+        (mirror_command, "_PAUSE", 0.05),
+        (mirror_command, "_MOST", 5),
+        (replay_command, "_ROUND", 15),
+        (acked, "_ERROR_PAUSE", 0.05),
         (pull_consumer, "_PAUSE", 0.05),
     )
     for owner, name, value in changes:

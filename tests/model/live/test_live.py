@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.model.live.play import play
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(1, some(2, 21)))
 def test_nothing_is_lost(seed: int, tmp_path: Path) -> None:
     _counts, failure = play(seed, some(16, 40), tmp_path / "live")

@@ -1,8 +1,7 @@
 """The journal of a replay: a file with a JSON object on each line, written before and after each round.
 
-The first line says what is replayed. ``aim`` gives queues their targets, ``begin`` and ``done`` enclose a round, and
-``stopped`` tells which messages of a round are stored where it has ended early. A line that is cut short was not
-written.
+The first line says what is replayed. ``aim`` assigns targets to queues, ``begin`` and ``done`` enclose a round, and
+``stopped`` says which messages of a round that ended early are stored. An incomplete last line is ignored.
 """
 
 import fcntl
@@ -22,17 +21,17 @@ from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 
 _KIND, _VERSION = "rmqtool replay", 1
 _LONGEST = 16 << 20  # of a line
-_MOST = 1 << 16  # messages of a round, which are in memory together
+_MOST = 1 << 16  # messages of a round, all in memory at once
 
 
 @dataclass
 class Position:
-    """How far a replay is.
+    """The progress of a replay.
 
     Attributes:
-        last: place of the last message that was dealt with, and its digest.
+        last: place of the last message handled, and its digest.
         sent, refused: messages.
-        begun: a round that is not done.
+        begun: a round that is not finished.
     """
 
     last: Place | None = None
@@ -43,24 +42,24 @@ class Position:
 
 
 class FileJournal:
-    """A journal in a file, made where there is none. Use as a context manager: nobody else may write it meanwhile.
+    """A journal in a file, created if missing. Use as a context manager: it is locked meanwhile.
 
     Args:
-        subject: what is replayed; another replay must not go on with the journal.
-        times: since when and until when, which stay as they were when it was made: ``-1h`` means another time later.
+        subject: what is replayed; a journal of another subject is refused.
+        times: since and until; an existing journal keeps its own, as ``-1h`` means another time now.
 
     Attributes:
-        times: as they were.
-        run: in the marks of the messages.
+        times: since and until, as first given.
+        run: the id in the marks of the messages.
         targets: queue to the queue that its messages go to.
-        before: queue to what was before the messages of the last round that went there.
-        position: how far it is.
-        new: whether it was made now.
+        before: queue to the message before those of the last round that went there.
+        position: the progress.
+        new: whether it was created now.
 
     Raises:
         UnreadableStore: it cannot be opened.
-        CorruptFile: it is no journal.
-        Refused: it is that of another replay, or another process writes it.
+        CorruptFile: it is not a journal.
+        Refused: it belongs to another replay, or another process is writing it.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class FileJournal:
         self.close()
 
     def close(self) -> None:
-        """Let others write it."""
+        """Unlock and close it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -116,7 +115,7 @@ class FileJournal:
                 os.close(folder)
 
     def _read(self) -> int:
-        """Where the last whole line ends."""
+        """Read the journal; returns where the last complete line ends."""
         end = 0
         with open(os.dup(self._fd), "rb") as file:
             while line := file.readline(_LONGEST):
@@ -169,12 +168,12 @@ class FileJournal:
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def aim(self, targets: Mapping[Origin, MessageQueue]) -> None:
-        """Keep further targets."""
+        """Record further targets."""
         self._write({"aim": [[*origin, *_list(queue)] for origin, queue in targets.items()]})
         self.targets.update(targets)
 
     def begin(self, begun: Round) -> None:
-        """A round begins: durable when this returns."""
+        """Record the beginning of a round, durably."""
         floors = [[*_list(queue), offset] for queue, offset in begun.floors.items()]
         before = [[*_list(queue), *last] for queue, last in begun.before.items()]
         line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors, "before": before}
@@ -183,15 +182,15 @@ class FileJournal:
         self.before.update(begun.before)
 
     def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
-        """All messages of a round are stored or refused."""
-        self._write({"done": sent, "refused": list(refused)}, sync=False)  # where this is lost, the broker is asked
+        """Record that all messages of a round are stored or refused."""
+        self._write({"done": sent, "refused": list(refused)}, sync=False)  # if this is lost, the broker is asked
         position = self.position
         position.last, position.digest, position.begun = begun.last, begun.digest, None
         position.sent += sent
         position.refused += len(refused)
 
     def stop_round(self, arrived: Sequence[Place]) -> None:
-        """A round has ended early; exactly these of it are stored."""
+        """Record that a round ended early with exactly these messages stored."""
         self._write({"stopped": list(arrived)})
 
     def _write(self, line: Mapping[str, Any], *, sync: bool = True) -> None:

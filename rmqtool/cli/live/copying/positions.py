@@ -1,10 +1,10 @@
-"""How far a mirror is: a file in the store's folder, and the marks of the messages behind what it says.
+"""The progress of a mirror: a file in the store's folder, and the marks of messages after it.
 
-The file says where the mirror was in each queue when the log had a length that it names too. Behind that the marks of
-the messages themselves tell, so that a message and the position behind it are stored in one write: a kill between them
-is not possible. The record before that place proves, the next time, that the log is still the same: one that was cut
-and has grown again lacks messages that the file counts as copied. What was last copied of a queue proves that the queue
-is still the same: one that was made again, and has grown since, has other messages at those offsets.
+The file has the position in each queue at a certain length of the log. After that the messages themselves carry marks,
+so a message and its position are stored in one write and a kill cannot part them. The record before that length proves
+that the log is still the same: one that was cut and has grown again lacks messages that count as copied. The last
+message copied from a queue proves that the queue is the same: one that was recreated has other messages at those
+offsets.
 """
 
 import json
@@ -38,20 +38,20 @@ class Key(NamedTuple):
 
 
 def key_of(queue: MessageQueue) -> Key:
-    """Its place in the file."""
+    """Its key in the file."""
     return Key(queue.topic, queue.broker_name, queue.queue_id)
 
 
 class MirrorPositions:
-    """Next offsets of the queues that are mirrored into a store that is open for writing.
+    """The next offset of each queue that is mirrored into an open store.
 
     Attributes:
         at: queue to the offset of the next message.
-        last: queue to the last message that was copied of it; none of a queue of which none was.
+        last: queue to the last message copied from it, if any.
 
     Raises:
-        CorruptFile: the file is not one of a mirror.
-        Refused: the log lacks messages that the file knows of.
+        CorruptFile: the file is not a mirror's.
+        Refused: the log lacks messages that count as copied.
     """
 
     def __init__(self, store: Store) -> None:
@@ -83,32 +83,32 @@ class MirrorPositions:
                 self.last[key] = last_of(message.record, offset)
 
     def mark(self, key: Key, offset: int) -> str:
-        """What a message of a queue carries."""
+        """The mark for a message."""
         return f"{self._id}:{key.broker_name}:{key.queue_id}:{offset}"
 
     def move(self, key: Key, offset: int, last: Last | None) -> None:
-        """All messages of a queue before an offset are in the log; the last of those that came now, if there is one."""
+        """Note that all messages of a queue before an offset are in the log, and the last of them."""
         self.at[key], self._log = offset, self._store.live.end
         if last is not None:
             self.last[key] = last
 
     def save(self) -> None:
-        """Make the messages durable, then the file that speaks of them."""
+        """Make the messages durable, then the file."""
         self._store.flush()
         positions = [[*key, offset, *self.last.get(key, ())] for key, offset in sorted(self.at.items())]
-        # not to its end where an error has ended the work: what lies behind has marks, if it is there
+        # not up to the end after an error: messages after this have marks
         log = Position.at(CommitLog(self._store.layout), self._log).to_dict()
         value = {"version": _VERSION, "mirror": self._id, "log": log, "positions": positions}
         replace_file(self._path, json.dumps(value, indent=1).encode(), keep=False)
 
 
 def _understood(value: Any) -> tuple[str, dict[Key, int], dict[Key, Last], Position, bool]:
-    """The mirror's id, the positions, what was last copied, up to where the log was then, and if the file is older.
+    """(mirror id, positions, last messages, length of the log, whether the file is of an older version).
 
-    An older file says nothing of what was last copied, but the copies do.
+    An older file does not have the last messages, but the copies in the log do.
 
     Raises:
-        ValueError, TypeError, KeyError: it is something else.
+        ValueError, TypeError, KeyError: it is not a mirror's file.
     """
     if value["version"] not in (_VERSION, _OLDER) or not _ID.fullmatch(value["mirror"]):
         raise ValueError

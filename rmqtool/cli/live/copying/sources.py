@@ -1,4 +1,4 @@
-"""What is replayed: messages of a store in the order of its log, or rows in the order that they are read."""
+"""Sources of a replay: messages of a store in log order, or rows in the order they are read."""
 
 import os
 import re
@@ -22,14 +22,14 @@ from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # separators of properties
 
 
 class Passed(NamedTuple):
     """A message that is not sent.
 
     Attributes:
-        refused: it should have been, but it cannot.
+        refused: it should be sent, but cannot be.
     """
 
     place: Place
@@ -42,7 +42,7 @@ class MessageSource(Protocol):
     """Messages in order.
 
     Attributes:
-        chosen: which of them.
+        chosen: the selection.
         damaged: something could not be read.
     """
 
@@ -50,16 +50,16 @@ class MessageSource(Protocol):
     damaged: bool
 
     def size(self) -> int | None:
-        """Bytes that are gone through; None where nobody knows."""
+        """Bytes to go through; None if unknown."""
 
     def amount_at(self, place: Place) -> int:
         """Bytes up to a place, where the size is known."""
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place.
+        """The steps after a place.
 
         Raises:
-            Refused: what is at that place is not what was there.
+            Refused: another message is at that place now.
         """
 
 
@@ -73,7 +73,7 @@ class StoreSource:
     damaged: bool = False
 
     def size(self) -> int | None:
-        """Bytes of the log that are gone through."""
+        """Bytes of the log to go through."""
         end = self.log.written_end
         return max(min(end, self.chosen.physical[1] or end) - self._low, 0)
 
@@ -86,7 +86,7 @@ class StoreSource:
         return max(self.chosen.physical[0], self.log.min_offset)
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place; damage is reported on stderr."""
+        """The steps after a place; damage is reported on stderr."""
         low, stop = self.chosen.physical
         if last is not None:
             self._check(last, digest)
@@ -98,21 +98,21 @@ class StoreSource:
                 continue
             if stop is not None and item.physical_offset >= stop:
                 continue
-            for inner, one in enumerate(item.messages()):
+            for inner, message in enumerate(item.messages()):
                 place = Place(item.physical_offset, inner)
-                if (last is None or place > last) and self.chosen.has(one.record):
-                    yield self._step(place, one.record)
+                if (last is None or place > last) and self.chosen.has(message.record):
+                    yield self._step(place, message.record)
 
     def _check(self, last: Place, digest: int) -> None:
-        found = self.log.read(last.at)
-        if found is None:
+        message = self.log.read(last.at)
+        if message is None:
             if self.log.min_offset > last.at:
                 note(f"the log now begins at {self.log.min_offset}, after {last}, where the last run ended")
                 return
             raise Refused(
                 f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
             )
-        records = [one.record for one in found.messages()]
+        records = [one.record for one in message.messages()]
         if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
             raise Refused(
                 f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"
@@ -138,7 +138,7 @@ class StoreSource:
 
 @dataclass
 class RowSource:
-    """Rows as machine output and Parquet files have them; their places are their numbers."""
+    """Rows of machine output or Parquet files; their places are their numbers."""
 
     rows: Iterator[Mapping[str, Any] | ValueError]
     chosen: Selection
@@ -150,11 +150,11 @@ class RowSource:
         return None
 
     def amount_at(self, place: Place) -> int:
-        """Rows, of which nobody knows how many there are."""
+        """The number of rows so far."""
         return place.at
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
-        """Those behind a place."""
+        """The steps after a place."""
         number = 0
         for number, row in enumerate(self.rows, 1):
             place = Place(number)
@@ -170,7 +170,7 @@ class RowSource:
             raise Refused(f"the last run was at row {last}, but there are only {number}: is this another input?")
 
     def _has(self, row: Mapping[str, Any]) -> bool:
-        """As :meth:`Selection.has`; a row that does not say has not what was asked for."""
+        """As :meth:`Selection.has`; a row without a field does not match a condition on it."""
         chosen = self.chosen
         properties = row.get("properties")
         named = properties if isinstance(properties, Mapping) else {}
@@ -233,6 +233,6 @@ def _row_digest(row: Mapping[str, Any] | ValueError) -> int:
 
 
 def name_of(path: str) -> str:
-    """What an input is called in the marks of its messages: the last part of its path, as a property can hold it."""
+    """The name of an input in the marks of its messages: the last part of its path, as fits a property."""
     name = os.fsencode(os.path.basename(os.path.realpath(path))).decode("utf-8", "replace")
     return _CONTROL.sub("\ufffd", name) or "store"

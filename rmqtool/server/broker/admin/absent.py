@@ -1,7 +1,7 @@
-"""Requests of 5.x about parts that this broker does not have; a single real broker answers the same.
+"""Requests of 5.x about features that this broker lacks; a single real broker answers the same.
 
-There are no slaves and no controller; topics, groups and offsets are in files, not in RocksDB; there are no users and
-rules of ACL 2.0; and cold data is not held back, which takes ``coldDataFlowControlEnable``.
+It has no slaves and no controller; topics, groups and offsets are in files, not in RocksDB; there is no ACL 2.0 and no
+flow control of cold data (``coldDataFlowControlEnable``).
 
 Source: broker.processor.AdminBrokerProcessor, broker.coldctr.ColdDataCgCtrService (5.3.3).
 """
@@ -32,11 +32,11 @@ _MOST_GROUPS, _LONGEST = 10_000, 255  # whose thresholds are kept
 
 
 class Absent:
-    """Requests about parts of 5.x that are not here."""
+    """Requests about missing features of 5.x."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._thresholds: dict[str, int] = {}  # bytes of cold data by group; nobody is held back by them
+        self._thresholds: dict[str, int] = {}  # thresholds of cold data by group; they have no effect
 
     @handles(C.GET_BROKER_HA_STATUS, since=V5_3)
     def show_slaves(self, call: Call[None, None]) -> Command:

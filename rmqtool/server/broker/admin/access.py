@@ -18,14 +18,14 @@ from rmqtool.server.dispatch.table import Call, handles
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
 
-_UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9, where 5.x has other meanings
+_UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9; they mean something else in 5.x
 
 
 class AccessRequests:
-    """Requests that ask for accounts, or change them.
+    """Requests that show or change accounts.
 
     Args:
-        access: None where every request passes; then these are refused.
+        access: None without access control; then these requests are refused.
     """
 
     def __init__(self, context: BrokerContext, access: "AccessControl | None") -> None:
@@ -39,7 +39,7 @@ class AccessRequests:
         return self._access
 
     def _failure(self, error: OSError | RmqError, code: int) -> Failed:
-        """The answer to a change that was not made."""
+        """The answer to a refused change."""
         if isinstance(error, BadValue):
             return Failed(code, str(error))
         return self._context.failure("accounts cannot be changed", error, code)
@@ -73,12 +73,12 @@ class AccessRequests:
         control = self._control(_DELETE_FAILED)
         key = call.header.access_key
         try:
-            found = await control.delete(key)
+            deleted = await control.delete(key)
         except (OSError, RmqError) as err:
             raise self._failure(err, _DELETE_FAILED) from None
-        if not found:
-            words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
-            raise Failed(_DELETE_FAILED, words)
+        if not deleted:
+            remark = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
+            raise Failed(_DELETE_FAILED, remark)
         return call.answer()
 
     @handles(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
@@ -88,12 +88,12 @@ class AccessRequests:
         header = call.header
         patterns = [each for each in header.global_white_addrs.split(",") if each]
         try:
-            found = await control.set_whites(patterns, header.acl_file_full_path)
+            known = await control.set_whites(patterns, header.acl_file_full_path)
         except (OSError, RmqError) as err:
             raise self._failure(err, _WHITES_FAILED) from None
-        if not found:
-            words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
-            raise Failed(_WHITES_FAILED, words)
+        if not known:
+            remark = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
+            raise Failed(_WHITES_FAILED, remark)
         return call.answer()
 
     @handles(C.GET_BROKER_CLUSTER_ACL_INFO)

@@ -32,24 +32,24 @@ from rmqtool.server.dispatch.table import Call, handles
 
 log = logging.getLogger(__name__)
 
-_OLDEST_RESET, _OLDEST_ASKED = 28, 62  # versions of clients that understand 220, and 307 with 309
-_PATIENCE = 10.0  # s that a client has
+_OLDEST_RESET, _OLDEST_ASKED = 28, 62  # versions of clients that understand 220, and 307 and 309
+_PATIENCE = 10.0  # s that a client has to answer
 
 
 class Control:
-    """Requests that change where groups are, or are passed on to clients."""
+    """Requests that change offsets of groups, or are passed on to clients."""
 
     def __init__(self, context: BrokerContext, positions: OffsetRequests) -> None:
         self._context, self._positions = context, positions
 
     @handles(C.CLEAN_EXPIRED_CONSUMEQUEUE, C.CLEAN_UNUSED_TOPIC, C.DELETE_EXPIRED_COMMITLOG)
     def clean_nothing(self, call: Call[None, None]) -> Command:
-        """Requests 306, 316, 329: nothing is removed while a store is served; ``rmqtool clean`` does it."""
+        """Requests 306, 316, 329: nothing is removed while a store is served; use ``rmqtool clean``."""
         return call.answer()
 
     @handles(C.UPDATE_BROKER_CONFIG)
     def change_settings(self, call: Call[None, bytes]) -> Command:
-        """Request 25: settings count from now on, until the store is served again."""
+        """Request 25: change settings, until the broker is restarted."""
         values = parse_properties(call.body)
         context = self._context
         try:
@@ -71,14 +71,14 @@ class Control:
         header = call.header
         config = self._context.state.topic(header.topic)
         if config is None:
-            words = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
-            raise Failed(self._context.release.no_topic_code, words)
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Failed(self._context.release.no_topic_code, remark)
         if self._context.release.is_5:
             return self._reset_here(call, config.read_queue_nums)
         return self._reset_by_clients(call, config.write_queue_nums)
 
     def _reset_here(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 5.x does it: the broker sets the offsets, and the next pulls hear of it."""
+        """As in 5.x: the broker sets the offsets, and the next pulls get them."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         if group not in context.state.groups:
@@ -90,8 +90,8 @@ class Control:
             if one is not None and header.offset is not None and header.offset >= 0:
                 wanted = header.offset
                 if not low <= wanted <= high + 1:
-                    words = f"Target offset {wanted} not in consume queue range [{low}-{high}]"
-                    raise Failed(ResponseCode.SYSTEM_ERROR, words)
+                    remark = f"Target offset {wanted} not in consume queue range [{low}-{high}]"
+                    raise Failed(ResponseCode.SYSTEM_ERROR, remark)
             else:
                 wanted = high if header.timestamp < 0 else self._positions.offset_at(topic, queue_id, header.timestamp)
             table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
@@ -102,7 +102,7 @@ class Control:
         return call.answer(body=b.ResetOffsets(table))
 
     def _reset_by_clients(self, call: Call[h.ResetOffset, None], queues: int) -> Command:
-        """As 4.9 does it: the clients get the offsets, and commit them."""
+        """As in 4.9: the clients get the offsets, and commit them."""
         context, header = self._context, call.header
         topic, group = header.topic, header.group
         table: dict[MessageQueue, int] = {}
@@ -119,12 +119,12 @@ class Control:
             table[MessageQueue(topic, context.settings.name, queue_id)] = wanted
         online = context.clients.consumers.get(group)
         if online is None:
-            words = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
-            raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"{words}Timestamp: {header.timestamp}")
+            remark = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+            raise Failed(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark}Timestamp: {header.timestamp}")
         old = [client for client in online.clients.values() if client.version < _OLDEST_RESET]
         if old:
-            words = f"the client does not support this feature. version={old[0].version}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            remark = f"the client does not support this feature. version={old[0].version}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         fields = to_fields(replace(header, queue_id=None, offset=None))
         body = _reset_body(table, call.request.language)
         for connection in list(online.clients):
@@ -156,9 +156,9 @@ class Control:
         table = {}
         fields = to_fields(replace(header, client_addr=None))
         for client in clients:
-            found = await self._ask(client, Command(C.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields))
-            if not found.code:
-                table[client.client_id] = read_body(a.ClientOffsets, found.body).message_queue_table
+            answer = await self._ask(client, Command(C.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields))
+            if not answer.code:
+                table[client.client_id] = read_body(a.ClientOffsets, answer.body).message_queue_table
         return call.answer(body=a.GroupStatus(consumer_table=table))
 
     @handles(C.GET_CONSUMER_RUNNING_INFO, right=rights.consume)
@@ -184,15 +184,15 @@ class Control:
     async def _pass_on(
         self, request: Command, group: str, client_id: str, fields: dict[str, str], body: bytes
     ) -> Command:
-        found = self._context.clients.consumers.get(group)
-        client = found.client(client_id) if found is not None else None
+        consumers = self._context.clients.consumers.get(group)
+        client = consumers.client(client_id) if consumers is not None else None
         if client is None:
             raise Failed(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if client.version < _OLDEST_ASKED:
-            words = f"The Consumer <{client_id}> Version <{client.version}> too low to finish, please upgrade it"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        got = await self._ask(client, Command(request.code, fields=fields, body=body))
-        return request.response(got.code, got.remark, fields=got.fields, body=got.body)
+            remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish, please upgrade it"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        answer = await self._ask(client, Command(request.code, fields=fields, body=body))
+        return request.response(answer.code, answer.remark, fields=answer.fields, body=answer.body)
 
     async def _ask(self, client: Client, request: Command) -> Command:
         try:
@@ -202,7 +202,7 @@ class Control:
 
 
 def _reset_body(table: dict[MessageQueue, int], language: Language | None) -> bytes:
-    """Clients in C++ get a list, since their JSON has no objects for keys."""
+    """C++ clients get a list, as their JSON cannot have objects as keys."""
     if language is not Language.CPP:
         return body_of(b.ResetOffsets(table))
     return dumps({"offsetTable": [{**to_json(queue), "offset": offset} for queue, offset in table.items()]}, BODY)

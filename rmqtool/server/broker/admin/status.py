@@ -29,7 +29,7 @@ from rmqtool.server.broker.context.disk_use import share_used
 from rmqtool.server.dispatch.table import Call, handles
 
 _DAY = 86_400_000
-# names of settings whose values are not shown (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
+# names of settings whose values are hidden (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
 # initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
 _SECRET = re.compile("credential|secret|password|token|accesskey|authenticationuser|exporterheader", re.IGNORECASE)
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
@@ -45,13 +45,13 @@ _DEFAULTS = {
     "useTLS": "false",
     "autoCreateSubscriptionGroup": "true",
 }
-_NO_BUFFERS = (1 << 31) - 1  # what a broker without transient buffers says
+_NO_BUFFERS = (1 << 31) - 1  # what a broker without a transient store pool reports
 _TIMER = ("timerCongestNum", "timerOffsetBehind", "timerReadBehind")
 _TIMER_RATES = ("timerDequeueTps", "timerEnqueueTps")
 
 
 class Status:
-    """Requests that only ask."""
+    """Requests that only read."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -96,8 +96,8 @@ class Status:
                 high = max(context.reading.max_offset(topic, queue_id), 0)
                 offset = max(context.state.offset(topic, group, queue_id) or 0, 0)
                 last = max(context.reading.store_time(topic, queue_id, offset - 1), 0) if offset else 0
-                given = max(offset, context.pulled.get((topic, group, queue_id), 0))
-                pulled = given if context.release.is_5 else None
+                pulled_to = max(offset, context.pulled.get((topic, group, queue_id), 0))
+                pulled = pulled_to if context.release.is_5 else None
                 table[self._queue(topic, queue_id)] = OffsetWrapper(high, offset, last, pulled)
             rate += context.counts.rate(counts.GROUP_GET, f"{topic}@{group}")
         return b.ConsumeStats(table, rate)
@@ -109,10 +109,12 @@ class Status:
         rows: list[Value] = []
         for group in context.state.groups:
             topics = {topic for topic, name, _queue in context.state.offsets if name == group}
-            found = [self._progress(group, topic) for topic in sorted(topics)]
-            if found := [one for one in found if one.offset_table]:
-                total += sum(w.broker_offset - w.consumer_offset for one in found for w in one.offset_table.values())
-                rows.append({group: list[Value](map(to_json, found))})
+            progress = [self._progress(group, topic) for topic in sorted(topics)]
+            if progress := [entry for entry in progress if entry.offset_table]:
+                total += sum(
+                    w.broker_offset - w.consumer_offset for entry in progress for w in entry.offset_table.values()
+                )
+                rows.append({group: list[Value](map(to_json, progress))})
         body = dumps({"brokerAddr": context.settings.address, "consumeStatsList": rows, "totalDiff": total}, BODY)
         return call.answer(body=body)
 
@@ -127,18 +129,18 @@ class Status:
 
     @handles(C.QUERY_TOPICS_BY_CONSUMER, right=rights.consume, since=V5_3)
     def list_topics_of_group(self, call: Call[a.OneGroup, None]) -> Command:
-        """Request 343: those that it has offsets of."""
+        """Request 343: topics that it has offsets in."""
         name = call.header.group
         topics = {topic for topic, group, _queue in self._context.state.offsets if group == name}
         return call.answer(body=b.TopicList(sorted(topics), self._context.settings.address))
 
     @handles(C.QUERY_SUBSCRIPTION_BY_CONSUMER, right=rights.consume, since=V5_3)
     def show_subscription(self, call: Call[a.GroupOfTopic, None]) -> Command:
-        """Request 345: what the members of a group that are online want of a topic."""
+        """Request 345: the subscription of a group's online members to a topic."""
         header = call.header
         group = self._context.clients.consumers.get(header.group)
-        found = None if group is None else group.subscriptions.get(header.topic)
-        return call.answer(body=a.GroupSubscription(found, header.group, header.topic))
+        subscription = None if group is None else group.subscriptions.get(header.topic)
+        return call.answer(body=a.GroupSubscription(subscription, header.group, header.topic))
 
     @handles(C.QUERY_CONSUME_TIME_SPAN, right=rights.consume)
     def show_time_spans(self, call: Call[a.TimeSpan, None]) -> Command:
@@ -209,15 +211,15 @@ class Status:
     def show_stats(self, call: Call[h.Stats, None]) -> Command:
         """Request 315."""
         header = call.header
-        found = self._context.counts.stats(header.stats_name, header.stats_key)
-        if found is None:
-            words = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        return call.answer(body=found)
+        stats = self._context.counts.stats(header.stats_name, header.stats_key)
+        if stats is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        return call.answer(body=stats)
 
     @handles(C.GET_BROKER_CONFIG)
     def show_config(self, call: Call[None, None]) -> Command:
-        """Request 26: the settings of the broker's file, and its own."""
+        """Request 26: the settings in the broker's file, and the defaults."""
         settings = self._context.settings
         values = {
             **_DEFAULTS,
@@ -230,7 +232,7 @@ class Status:
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._context.store.layout.root,
         }
-        # a real broker hands these to anybody
+        # a real broker shows these to everybody
         shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
         text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}, BODY).decode()
@@ -242,7 +244,7 @@ class Status:
         return call.answer(body=b.KVTable(self.runtime_table()))
 
     def runtime_table(self) -> dict[str, str]:
-        """The state of the broker, by the names that a broker gives it."""
+        """The state of the broker, under a real broker's names."""
         context, settings = self._context, self._context.settings
         now, reading = context.clock(), context.reading
         low = max(reading.log.min_offset, 0)
@@ -250,7 +252,7 @@ class Status:
         path = context.store.layout.commit_log_paths[0]
         ratio, capacity = _disk(path)
         put = f"{context.counts.rate(counts.BROKER_PUT, settings.cluster):.2f}"
-        got = f"{context.counts.rate(counts.BROKER_GET, settings.cluster):.2f}"
+        get_rate = f"{context.counts.rate(counts.BROKER_GET, settings.cluster):.2f}"
         total_put = str(context.counts.sum(counts.BROKER_PUT, settings.cluster))
         put_size = context.counts.sum(counts.BROKER_PUT_SIZE, settings.cluster)
         total_got = str(context.counts.sum(counts.BROKER_GET, settings.cluster))
@@ -274,9 +276,9 @@ class Status:
             "remainHowManyDataToFlush": "0 B",
             "pageCacheLockTimeMills": "0",
             "putTps": f"{put} {put} {put}",
-            "getTotalTps": f"{got} {got} {got}",
-            "getFoundTps": f"{got} {got} {got}",
-            "getTransferredTps" if context.release.is_5 else "getTransferedTps": f"{got} {got} {got}",
+            "getTotalTps": f"{get_rate} {get_rate} {get_rate}",
+            "getFoundTps": f"{get_rate} {get_rate} {get_rate}",
+            "getTransferredTps" if context.release.is_5 else "getTransferedTps": f"{get_rate} {get_rate} {get_rate}",
             "getMissTps": "0.00 0.00 0.00",
             "putMessageTimesTotal": total_put,
             "putMessageSizeTotal": str(put_size),
@@ -316,10 +318,10 @@ def _language(client: Client) -> str:
 
 
 def _disk(path: str) -> tuple[str, str]:
-    """Share of the file system that is used, and its size, as a broker says them (common.UtilAll, store.CommitLog)."""
+    """(used share, size) of the file system, formatted as by a broker (common.UtilAll, store.CommitLog)."""
     try:
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return "-1", ""
-    total, free = (count * found.f_frsize / (1 << 30) for count in (found.f_blocks, found.f_bfree))
+    total, free = (count * disk.f_frsize / (1 << 30) for count in (disk.f_blocks, disk.f_bfree))
     return str(share_used(path)), f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."

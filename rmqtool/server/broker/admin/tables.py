@@ -1,4 +1,4 @@
-"""Topics and groups as administrators make, change and remove them.
+"""Requests of administrators that create, change and delete topics and groups.
 
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
@@ -44,11 +44,11 @@ class Tables:
         header = call.header
         name = header.topic
         self._check(name, header.read_queue_nums, header.write_queue_nums)
-        found = self._context.state.topic(name)
-        known = found or TopicConfig(topic_name=name)
+        config = self._context.state.topic(name)
+        known = config or TopicConfig(topic_name=name)
         attributes = known.attributes
         if self._context.release.has_attributes:
-            attributes = _with_attributes(found, header.attributes or "")
+            attributes = _with_attributes(config, header.attributes or "")
         self._context.set_topic(
             replace(
                 known,
@@ -63,10 +63,10 @@ class Tables:
         return call.answer()
 
     def _check(self, name: str, *queues: int) -> None:
-        """Whether there may be such a topic.
+        """Check that the topic may be created.
 
         Raises:
-            Failed: there may not.
+            Failed: it may not.
         """
         try:
             check_topic(name, sending=False)
@@ -120,7 +120,7 @@ class Tables:
         if self._context.is_system(name):
             raise Failed(self._context.invalid_code, f"The topic[{name}] is conflict with system topic.")
         if name in batch_topics_of(self._context.state.topics):
-            # their files stay, and without the attribute no broker starts on them
+            # their files stay, and no broker starts on them without the attribute
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
         state = self._context.state
         if self._context.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
@@ -145,7 +145,7 @@ class Tables:
 
     @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_group(self, call: Call[None, SubscriptionGroup]) -> Command:
-        """Request 200: the members that it has, whatever they are, as the file has them."""
+        """Request 200: create or change a group."""
         return self._set_groups(call, [call.body])
 
     @handles(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3)
@@ -171,13 +171,13 @@ class Tables:
 
     @handles(C.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_3)
     def show_group(self, call: Call[a.OneGroup, None]) -> Command:
-        """Request 352. One that is missing is made where a consumer of it would make it."""
+        """Request 352. A missing group is created if a consumer of it would create it."""
         name = call.header.group
-        found = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
-        if found is None:
-            words = "No group in this broker"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return call.answer(body=dumps(found.write(self._context.release.version), BROWSER))
+        config = self._context.state.groups.get(name) or self._context.state.ensure_group(name)
+        if config is None:
+            remark = "No group in this broker"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return call.answer(body=dumps(config.write(self._context.release.version), BROWSER))
 
     @handles(C.DELETE_SUBSCRIPTIONGROUP)
     def delete_group(self, call: Call[a.DeleteGroup, None]) -> Command:
@@ -194,14 +194,14 @@ def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:
     """Attributes of a topic after ``+key=value,-key`` (common.attribute.AttributeParser, AttributeUtil).
 
     Raises:
-        Failed: it does not read so, or a topic that is there would get queues of another kind.
+        Failed: invalid syntax, or an existing topic would get queues of another kind.
     """
     known = dict((topic and topic.attributes) or {})
     for part in filter(None, (part.strip() for part in changes.split(","))):
         name, _, value = part[1:].partition("=")
         if topic is not None and name == BATCH_QUEUE[0]:
-            words = f"attempt to update an unchangeable attribute. key: {name}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            remark = f"attempt to update an unchangeable attribute. key: {name}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         if part[0] == "+" and name and value:
             known[name] = value
         elif part[0] == "-" and name and not value:

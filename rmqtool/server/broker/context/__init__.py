@@ -1,1 +1,1 @@
-"""What all handlers of a broker share: its store and tables, its clients, its settings and its counts."""
+"""State shared by all handlers of a broker: store, tables, clients, settings, counts."""

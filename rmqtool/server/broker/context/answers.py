@@ -1,4 +1,4 @@
-"""Answers of a broker that refuse a request."""
+"""Error answers of a broker."""
 
 from formats.remoting.frame import Command
 

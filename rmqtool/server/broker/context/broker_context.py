@@ -1,4 +1,4 @@
-"""What all handlers of a broker share: its store, its tables, its clients, and its signals."""
+"""State shared by all handlers of a broker: store, tables, clients, signals."""
 
 import logging
 import time
@@ -43,7 +43,7 @@ from rmqtool.words import counted
 
 log = logging.getLogger(__name__)
 
-_WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages are for another one
+_WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages belong to another topic
 
 
 @dataclass
@@ -51,15 +51,15 @@ class BrokerContext:
     """A broker without its handlers.
 
     Attributes:
-        log: of what goes wrong.
-        arrivals: a queue (topic, queue id) has a new message.
-        freed_queues: messages of a queue (topic, group, queue id) are visible again for a group that pops in order.
-        topic_changes: topics have changed, which name servers must be informed of.
-        now: seconds that only go forward.
-        counts: what was put and got.
-        pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
-        resets: offsets that groups were set to and have not pulled from yet, by topic, group and queue id; of 5.x.
-        routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
+        log: for problems.
+        arrivals: signals that a queue (topic, queue id) has a new message.
+        freed_queues: signals that messages of (topic, group, queue id) are visible again to a group that pops in order.
+        topic_changes: signals that name servers must be informed of changed topics.
+        now: monotonic clock, in seconds.
+        counts: statistics of puts and gets.
+        pulled: offsets up to which groups have pulled, by topic, group and queue id; in memory only.
+        resets: offsets set by administrators but not pulled from yet, by topic, group and queue id; 5.x.
+        routes: asks the name servers for the readable queues of a topic; None if none answers.
     """
 
     settings: Settings
@@ -79,7 +79,7 @@ class BrokerContext:
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
     def clock(self) -> int:
-        """The time, ms since the epoch."""
+        """The current time, ms since the epoch."""
         return self.state.clock()
 
     @property
@@ -88,15 +88,15 @@ class BrokerContext:
         return self.settings.release
 
     def forget_positions(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Drop what is known in memory of how far groups are, where a topic or a group was deleted."""
+        """Forget positions in memory after a topic or a group was deleted."""
         for positions in (self.pulled, self.resets):
             for key in [key for key in positions if key[0] == topic or key[1] == group]:
                 del positions[key]
 
     def failure(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
-        """The answer to a request that the store did not carry out.
+        """The answer to a request that failed in the store.
 
-        The reason goes to the log alone: it may hold paths of this machine.
+        The reason is only logged, as it may contain paths.
 
         Args:
             what: for the log.
@@ -108,31 +108,31 @@ class BrokerContext:
 
     @property
     def invalid_code(self) -> int:
-        """Code of a request whose values cannot be right."""
+        """The code for a request with invalid values."""
         return self.release.invalid_code
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic that must be there.
+        """The settings of a topic that must exist.
 
         Raises:
-            Failed: it is not.
+            Failed: it does not exist.
         """
-        found = self.state.topic(name)
-        if found is None:
-            words = f"topic[{name}] not exist, apply first please!"
-            raise Failed(ResponseCode.TOPIC_NOT_EXIST, words)
-        return found
+        config = self.state.topic(name)
+        if config is None:
+            remark = f"topic[{name}] not exist, apply first please!"
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return config
 
     async def queues_of(self, topic: str) -> list[QueueName] | None:
-        """The queues of a topic that can be read, on all brokers; None for a topic that is nowhere."""
-        found = None if self.routes is None else await self.routes(topic)
+        """The readable queues of a topic on all brokers; None for an unknown topic."""
+        queues = None if self.routes is None else await self.routes(topic)
         config = self.state.topic(topic)
-        if found is not None or config is None or not config.perm & Perm.READ:
-            return found or None
+        if queues is not None or config is None or not config.perm & Perm.READ:
+            return queues or None
         return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def check_writable(self) -> None:
-        """Make sure that something may be stored.
+        """Check that messages may be stored.
 
         Raises:
             Failed: the store is only read.
@@ -141,24 +141,24 @@ class BrokerContext:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self.settings.address}] is read-only")
 
     def set_topic(self, config: TopicConfig) -> None:
-        """Make or change a topic, and tell the name servers."""
+        """Create or change a topic, and inform the name servers."""
         self.set_topics([config])
 
     def set_topics(self, configs: Iterable[TopicConfig]) -> None:
-        """Make or change topics, all of them or none, and tell the name servers."""
+        """Create or change topics, all or none, and inform the name servers."""
         self.state.set_topics(configs)
         self.topic_changes.publish()
 
     def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:
-        """A topic of the broker's own, made where it is missing; see :meth:`BrokerState.ensure_topic`."""
-        found = self.state.topic(name)
-        if found is None:
-            found = self.state.ensure_topic(name, queues, later=later)
+        """Create a topic if it is missing; see :meth:`BrokerState.ensure_topic`."""
+        config = self.state.topic(name)
+        if config is None:
+            config = self.state.ensure_topic(name, queues, later=later)
             self.topic_changes.publish()
-        return found
+        return config
 
     def suppose_topics(self) -> None:
-        """Have the broker's own topics, and those that its queues show where no file says any."""
+        """Enter the broker's own topics, and those of existing queues if there is no table."""
         for topic in self.system_topics():
             self.state.suppose_topic(topic)
         shown = self._topics_of_queues()
@@ -172,8 +172,8 @@ class BrokerContext:
             )  # fmt: skip
 
     def _topics_of_queues(self) -> list[TopicConfig]:
-        """Topics that their queues show, where the store has no ``topics.json``: made by ``append``, ``import`` or
-        ``salvage``, it has messages that nobody could consume.
+        """Topics of existing queues, if the store has no ``topics.json`` (as after ``append``, ``import`` or
+        ``salvage``): otherwise their messages could not be consumed.
         """
         layout = self.store.layout
         if any(exists(layout.path("config", name)) for name in (TOPICS, f"{TOPICS}.bak", f"{TOPICS}.tmp")):
@@ -194,7 +194,7 @@ class BrokerContext:
             return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
         settings = self.settings
-        found = [
+        topics = [
             topic(SELF_TEST, 1),
             topic(BENCHMARK, 1024),
             topic(settings.cluster, 16, Perm.READ | Perm.WRITE | Perm.INHERIT),
@@ -204,26 +204,26 @@ class BrokerContext:
             topic(f"{settings.cluster}{REPLY_SUFFIX}", 1),
         ]
         if self.release.is_5:
-            found += [
+            topics += [
                 topic(f"{REVIVE_PREFIX}{settings.cluster}", 8),
                 topic(f"{SYNC_PREFIX}{settings.name}", 1, Perm.INHERIT),
                 topic(HALF, 1),
                 topic(OP, 1),
             ]
         if self.release.has_timer and self.store.layout.conf.flag("timerWheelEnable", True):
-            found.append(topic(TIMER, 1))
+            topics.append(topic(TIMER, 1))
         if settings.auto_create_topics:
             queues = settings.default_topic_queues
-            found.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
-        return found
+            topics.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
+        return topics
 
     def topic_at(self, physical_offset: int) -> str | None:
-        """The topic that the message at an offset is for, though it may wait in another one; None without a message."""
-        found = self.reading.message(physical_offset)
-        if found is None:
+        """The real topic of the message at an offset, which may wait in another; None if there is no message."""
+        message = self.reading.message(physical_offset)
+        if message is None:
             return None
-        topic = found.record.topic.decode("utf-8", "replace")
-        return parse(found.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
+        topic = message.record.topic.decode("utf-8", "replace")
+        return parse(message.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the broker itself."""

@@ -41,18 +41,18 @@ class ConsumerGroup:
     fingerprint: int | None = None
 
     def client(self, client_id: str) -> Client | None:
-        """A client by its id."""
+        """The client with an id."""
         return next((client for client in self.clients.values() if client.client_id == client_id), None)
 
     def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a client, newer versions only; return whether topics came or went."""
+        """Take over newer subscriptions of a client; returns whether topics were added or removed."""
         changed = False
-        for one in subscriptions:
-            known = self.subscriptions.get(one.topic)
+        for subscription in subscriptions:
+            known = self.subscriptions.get(subscription.topic)
             changed |= known is None
-            if known is None or one.sub_version > known.sub_version:
-                self.subscriptions[one.topic] = one
-        gone = self.subscriptions.keys() - {one.topic for one in subscriptions}
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+        gone = self.subscriptions.keys() - {subscription.topic for subscription in subscriptions}
         for topic in gone:
             del self.subscriptions[topic]
         return changed or bool(gone)
@@ -67,7 +67,7 @@ class Clients:
         self._turn = 0
 
     def heartbeat(self, connection: Connection, request: Command, data: HeartbeatData, now: float) -> set[str]:
-        """Take in a heartbeat; return the consumer groups that have changed."""
+        """Process a heartbeat; returns the consumer groups that have changed."""
 
         def client() -> Client:
             return Client(connection, data.client_id, request.language, request.version, now)
@@ -75,19 +75,23 @@ class Clients:
         for producer in data.producer_data_set:
             self.producers.setdefault(producer.group_name, {})[connection] = client()
         short = bool(data.without_sub)
-        return {one.group_name for one in data.consumer_data_set if self._consumes(one, client(), short=short)}
+        return {
+            consumer.group_name
+            for consumer in data.consumer_data_set
+            if self._consumes(consumer, client(), short=short)
+        }
 
     def differs(self, data: HeartbeatData) -> bool:
         """Whether a client must send its subscriptions again; call it after :meth:`heartbeat`.
 
-        A group of which only short heartbeats have come has no subscriptions here.
+        After short heartbeats only, a group has no subscriptions here.
         """
-        found = False
-        for one in data.consumer_data_set:
-            group = self.consumers[one.group_name]
+        different = False
+        for consumer in data.consumer_data_set:
+            group = self.consumers[consumer.group_name]
             before, group.fingerprint = group.fingerprint, data.heartbeat_fingerprint or 0
-            found |= before not in (None, group.fingerprint) or (bool(data.without_sub) and not group.subscriptions)
-        return found
+            different |= before not in (None, group.fingerprint) or (bool(data.without_sub) and not group.subscriptions)
+        return different
 
     def _consumes(self, data: ConsumerData, client: Client, *, short: bool) -> bool:
         group = self.consumers.setdefault(data.group_name, ConsumerGroup())
@@ -95,7 +99,7 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         new = client.connection not in group.clients
         group.clients[client.connection] = client
-        if short:  # without subscriptions: they are those of the last long one
+        if short:  # subscriptions are unchanged since the last long heartbeat
             return new
         return group.subscribe(data.subscription_data_set) or new
 
@@ -114,7 +118,7 @@ class Clients:
         return {name for name in list(self.consumers) if self._drop_consumer(name, connection)}
 
     def find_silent(self, now: float) -> list[Connection]:
-        """Connections of clients that have sent no heartbeat for too long."""
+        """Connections of clients whose heartbeats are overdue."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         late = {client.connection for table in tables for client in table.values() if now - client.seen > EXPIRY}
         return list(late)
@@ -135,14 +139,14 @@ class Clients:
 
     def pick_producer(self, group: str) -> Client | None:
         """One producer of a group, in turn; None where none is connected."""
-        found = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
-        if not found:
+        online = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
+        if not online:
             return None
         self._turn += 1
-        return found[self._turn % len(found)]
+        return online[self._turn % len(online)]
 
     def find_connection(self, client_id: str) -> Connection | None:
-        """The connection of a producer or consumer; None where it is not connected."""
+        """The connection of a producer or consumer, or None."""
         tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
         for table in tables:
             for client in table.values():

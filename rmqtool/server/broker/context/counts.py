@@ -1,4 +1,4 @@
-"""What a broker counts: sums since its start, and of the last minute, hour and day (store.stats.BrokerStatsManager)."""
+"""Statistics of a broker: totals, and of the last minute, hour and day (store.stats.BrokerStatsManager)."""
 
 from collections import defaultdict, deque
 
@@ -10,7 +10,7 @@ GROUP_GET, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 SENT_BACK = "SNDBCK_PUT_NUMS"
 BROKER_PUT, BROKER_PUT_SIZE, BROKER_GET = "BROKER_PUT_NUMS", "BROKER_PUT_SIZE", "BROKER_GET_NUMS"
 SAMPLE = 10.0  # s
-_SPANS = ((1, 7), (60, 7), (360, 25))  # samples between two that are kept, and how many are kept
+_SPANS = ((1, 7), (60, 7), (360, 25))  # every how many samples one is kept, and how many are kept
 
 
 class _Item:
@@ -24,7 +24,7 @@ class _Item:
 
 
 class Counts:
-    """Sums by name and key, as ``mqadmin`` asks for them."""
+    """Sums by name and key, for ``mqadmin``."""
 
     def __init__(self) -> None:
         self._items: defaultdict[tuple[str, str], _Item] = defaultdict(_Item)
@@ -37,12 +37,12 @@ class Counts:
         item.times += 1
 
     def sum(self, name: str, key: str) -> int:
-        """All since the start."""
-        found = self._items.get((name, key))
-        return found.sum if found is not None else 0
+        """The sum since the start."""
+        item = self._items.get((name, key))
+        return item.sum if item is not None else 0
 
     def sample(self, now: float) -> None:
-        """Remember the sums of a moment; called every :data:`SAMPLE` seconds."""
+        """Sample the sums; called every :data:`SAMPLE` seconds."""
         for number, (every, _kept) in enumerate(_SPANS):
             if self._samples % every == 0:
                 for item in self._items.values():
@@ -52,14 +52,14 @@ class Counts:
         self._samples += 1
 
     def rate(self, name: str, key: str) -> float:
-        """Per second in the last minute."""
-        found = self._items.get((name, key))
-        return _of(found.past[0]).tps if found is not None else 0.0
+        """The rate per second over the last minute."""
+        item = self._items.get((name, key))
+        return _of(item.past[0]).tps if item is not None else 0.0
 
     def stats(self, name: str, key: str) -> b.BrokerStats | None:
-        """Of the last minute, hour and day; None where nothing was counted."""
-        found = self._items.get((name, key))
-        return None if found is None else b.BrokerStats(*map(_of, found.past))
+        """Statistics of the last minute, hour and day; None if nothing was counted."""
+        item = self._items.get((name, key))
+        return None if item is None else b.BrokerStats(*map(_of, item.past))
 
 
 def _of(past: deque[tuple[float, int, int]]) -> StatsItem:

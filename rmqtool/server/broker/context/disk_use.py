@@ -1,4 +1,4 @@
-"""How full the file systems of a store are, in a broker's words."""
+"""How full the file systems of a store are, as a broker reports it."""
 
 import os
 
@@ -6,18 +6,18 @@ from rmqtool.store.layout.paths import StoreLayout
 
 
 def share_used(path: str) -> float:
-    """Share of a file system that is used, by a directory of it; -1 where there is none (common.UtilAll)."""
+    """The used share of a directory's file system; -1 if the directory is missing (common.UtilAll)."""
     try:
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return -1
-    taken = found.f_blocks - found.f_bfree
-    entire = taken + found.f_bavail
+    taken = disk.f_blocks - disk.f_bfree
+    entire = taken + disk.f_bavail
     return -(-taken * 100 // entire) / 100 if entire else -1
 
 
 def describe_unavailable(layout: StoreLayout) -> str:
-    """What a broker says to whom it cannot store a message for (SendMessageProcessor.handlePutMessageResult)."""
+    """A broker's remark when it cannot store a message (SendMessageProcessor.handlePutMessageResult)."""
     places = layout.commit_log_paths[0], layout.path("consumequeue"), layout.path("index")
     log, queues, index = (share_used(place) for place in places)
     return (

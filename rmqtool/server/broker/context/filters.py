@@ -1,4 +1,4 @@
-"""Which messages a subscription wants, by what a queue entry tells, and of SQL92 by the properties of its message
+"""Filters of subscriptions: by the tags code in a queue entry, or for SQL92 by the message's properties
 (store.DefaultMessageFilter, filter.FilterAPI, broker.filter.ExpressionMessageFilter)."""
 
 import re
@@ -21,10 +21,10 @@ TAG, SQL92, ALL = "TAG", "SQL92", "*"
 
 
 def read_subscription(topic: str, expression: str | None, kind: str | None) -> SubscriptionData:
-    """The subscription that a pull names itself.
+    """The subscription in a pull request.
 
     Raises:
-        Failed: the expression cannot be read.
+        Failed: the expression is invalid.
     """
     kind = kind or TAG
     if kind != TAG:
@@ -38,10 +38,10 @@ def read_subscription(topic: str, expression: str | None, kind: str | None) -> S
 
 
 def compile_subscription(subscription: SubscriptionData, release: Release) -> Matches | None:
-    """The filter of a subscription that is not one by tags; None where a broker cannot make one.
+    """The filter of a subscription that is not by tags; None if the expression is invalid.
 
     Args:
-        release: whose words it may have.
+        release: whose syntax applies.
     """
     if subscription.expression_type != SQL92:
         return None
@@ -54,13 +54,13 @@ def compile_subscription(subscription: SubscriptionData, release: Release) -> Ma
 def build_filter(
     subscription: SubscriptionData | None, read_record: ReadRecord[memoryview], release: Release
 ) -> Accept | None:
-    """Whether an entry fits; None where all do.
+    """A filter for queue entries; None if all match.
 
-    By tags it is the code that counts: other tags may have the same, and clients look again. An expression that cannot
-    be read lets all pass, as in a broker, which clients ask about it before (request 46).
+    Tags are compared by hash code; clients check again, as codes may collide. An invalid expression matches everything,
+    as in a broker; clients have it checked before (request 46).
 
     Args:
-        read_record: gives the bytes of an entry's record; None where there is none, which a later read reports.
+        read_record: gives the bytes of an entry's record; None if missing, which a later read reports.
     """
     if subscription is None or subscription.class_filter_mode or subscription.sub_string == ALL:
         return None
@@ -69,7 +69,7 @@ def build_filter(
 
         def by_tag(entry: QueueEntry) -> bool:
             code = entry.tags_code
-            if is_ext_address(code):  # the code is in the queue's extension, which says what the message says
+            if is_ext_address(code):  # the code is an address in the queue's extension
                 data = read_record(entry.physical_offset, entry.size)
                 record = None if data is None else read(data, 0, len(data), crc=False)
                 if not isinstance(record, Record):

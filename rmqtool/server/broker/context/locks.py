@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 
 from formats.remoting.shapes import MessageQueue
 
-LIFE = 60.0  # s since a lock was asked for last
+LIFE = 60.0  # s without renewal until a lock expires
 
 
 class QueueLocks:
     """Locks of queues, in memory only.
 
     Args:
-        clock: seconds that only go forward.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -19,18 +19,18 @@ class QueueLocks:
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """The queues that the client has now, of those that it asks for."""
+        """Lock queues for a client; returns those that it holds now."""
         table = self._locks.setdefault(group, {})
-        now, got = self._clock(), []
+        now, locked = self._clock(), []
         for queue in queues:
             owner, since = table.get(queue, (client_id, now))
             if owner == client_id or now - since > LIFE:
                 table[queue] = client_id, now
-                got.append(queue)
-        return got
+                locked.append(queue)
+        return locked
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back those that the client has."""
+        """Unlock queues that the client holds."""
         table = self._locks.get(group, {})
         for queue in queues:
             if queue in table and table[queue][0] == client_id:

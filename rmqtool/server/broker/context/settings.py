@@ -1,4 +1,4 @@
-"""Who a broker is and what it allows, by the names of its own properties file (common.BrokerConfig)."""
+"""Settings of a broker, by the names in its properties file (common.BrokerConfig)."""
 
 import socket
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 _PERMISSIONS = range(8)
-# what may change while a broker runs, by the names of its file
+# settings that may change at run time, by the names of the file
 _LIVE = {
     "autoCreateTopicEnable": "auto_create_topics",
     "defaultTopicQueueNums": "default_topic_queues",
@@ -33,12 +33,12 @@ class Settings:
     """Settings of one broker. Times are ms.
 
     Attributes:
-        address: HOST:PORT by which clients reach it.
-        release: whose rules it goes by.
+        address: HOST:PORT at which clients reach it.
+        release: whose rules it follows.
         read_only: nothing is stored; only reading is allowed.
-        short_polling: how long a pull without a message is held where ``long_polling`` is off.
-        pop_buffer_merge, single_topic_register, split_registration: shown, and without effect: they say how a real
-            broker buffers acks, and in how many requests it tells name servers of its topics.
+        short_polling: how long a pull is held if ``long_polling`` is off.
+        pop_buffer_merge, single_topic_register, split_registration: only shown: in a real broker they control buffering
+            of acks and registration.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Settings:
     def of(
         cls, conf: BrokerConf, address: str, release: Release, *, name: str | None, cluster: str | None, read_only: bool
     ) -> "Settings":
-        """As the broker's file has them.
+        """The settings in the broker's file.
 
         Args:
-            name, cluster: instead of those of the file.
+            name, cluster: override those in the file.
 
         Raises:
-            CorruptFile: a number is none.
+            CorruptFile: a number is invalid.
         """
         return cls(
             name=name or conf.text("brokerName") or socket.gethostname() or "DEFAULT_BROKER",
@@ -97,22 +97,22 @@ class Settings:
 
     @property
     def changeable(self) -> dict[str, str]:
-        """What :meth:`with_changes` can change, as it is now."""
-        found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+        """The current values of settings that :meth:`with_changes` can change."""
+        values = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
     def with_changes(self, values: Mapping[str, str]) -> "Settings":
-        """The same with other values, by the names of the broker's file.
+        """A copy with changed values, by the names of the broker's file.
 
         Raises:
-            BadValue: one of them is none, or cannot change while the store is served.
+            BadValue: a value is invalid, or the setting cannot change while the store is served.
         """
         changes: dict[str, Any] = {}
         for name, text in values.items():
             attribute = _LIVE.get(name)
             if attribute is None:
-                words = "cannot be changed while the store is served; set it in the broker's file, and serve again"
-                raise BadValue(f"{name} {words}")
+                reason = "cannot be changed while the store is served; set it in the broker's file, and serve again"
+                raise BadValue(f"{name} {reason}")
             before = getattr(self, attribute)
             if isinstance(before, bool):
                 changes[attribute] = text.strip().lower() == "true"

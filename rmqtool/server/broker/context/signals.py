@@ -1,4 +1,4 @@
-"""Signals, by which parts of a broker notify each other."""
+"""Signals with which parts of a broker notify each other."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec

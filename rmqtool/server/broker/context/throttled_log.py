@@ -5,29 +5,29 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-_AGAIN = 60.0  # s until the same text is logged again
-_MOST = 1000  # different texts that are remembered
+_AGAIN = 60.0  # s before the same text is logged again
+_MOST = 1000  # most texts remembered
 
 Log = Callable[[str], None]
 
 
 class ThrottledLog:
-    """Logs problems. The same text is logged at most once a minute, with the number of times that it was left out.
+    """Logs problems; the same text at most once a minute, with the number of repetitions.
 
     Args:
-        now: seconds that only go forward.
+        now: monotonic clock, in seconds.
     """
 
     def __init__(self, log: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
         self._log, self._now = log, now
-        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how often since then
+        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # time, and repetitions since
 
     def error(self, text: str) -> None:
         """Log that something could not be done."""
         self._write(text, self._log.error)
 
     def warn(self, text: str) -> None:
-        """Log that something is not as it should be."""
+        """Log a warning."""
         self._write(text, self._log.warning)
 
     def _write(self, text: str, log: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""Clients that come and go, and what consumers of one group must agree on: members, locks, failed messages.
+"""Heartbeats of clients, and what the consumers of a group share: members, locks, failed messages.
 
 Source: broker.processor.ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor (locks),
 SendMessageProcessor.consumerSendMsgBack (4.9.8, 5.3.3); remoting-protocol 9.1, 9.6; message-services 12, 14.3.
@@ -45,7 +45,7 @@ class Consuming:
         for consumer in data.consumer_data_set:
             group = context.state.ensure_group(consumer.group_name)
             if group is None:
-                continue  # it gets that answer when it asks for messages
+                continue  # it gets the error when it asks for messages
             known.append(consumer)
             if not context.settings.read_only:
                 context.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
@@ -65,17 +65,17 @@ class Consuming:
         return call.answer()
 
     def end_connection(self, connection: Connection) -> None:
-        """A connection is gone, and its clients with it."""
+        """Forget the clients of a closed connection, and notify their groups."""
         self._notify(self._context.clients.drop(connection))
 
     def expire(self) -> None:
-        """Close the connections of clients that were not heard of for too long."""
+        """Close the connections of clients whose heartbeats are overdue."""
         for connection in self._context.clients.find_silent(self._context.now()):
             log.warning("%s: no heartbeat: closed", connection.peer)
             connection.abort()
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """Have the members of groups share their queues again."""
+        """Have the members of groups rebalance."""
         for name in groups:
             group = self._context.clients.consumers.get(name)
             config = self._context.state.groups.get(name)
@@ -97,12 +97,12 @@ class Consuming:
     @handles(C.CHECK_CLIENT_CONFIG, right=rights.check_client)
     def check_client(self, call: Call[None, b.CheckClient]) -> Command:
         """Request 46: whether a filter can be used."""
-        found = call.body
-        kind = found.subscription_data.expression_type
+        body = call.body
+        kind = body.subscription_data.expression_type
         if kind != TAG and not self._context.settings.property_filter:
-            words = f"The broker does not support consumer to filter message by {kind}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        if kind != TAG and compile_subscription(found.subscription_data, self._context.release) is None:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        if kind != TAG and compile_subscription(body.subscription_data, self._context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
         return call.answer()
 
@@ -112,8 +112,8 @@ class Consuming:
     def lock(self, call: Call[None, b.LockRequest]) -> Command:
         """Request 41."""
         asked = call.body
-        got = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
-        return call.answer(body=b.LockResponse(got))
+        locked = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return call.answer(body=b.LockResponse(locked))
 
     @handles(C.UNLOCK_BATCH_MQ, right=rights.lock)
     def unlock(self, call: Call[None, b.LockRequest]) -> Command:

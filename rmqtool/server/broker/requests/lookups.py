@@ -1,4 +1,4 @@
-"""Messages by key, id and place (broker.processor.QueryMessageProcessor, AdminBrokerProcessor; 4.9.8, 5.3.3)."""
+"""Look-ups by key, id and position (broker.processor.QueryMessageProcessor, AdminBrokerProcessor; 4.9.8, 5.3.3)."""
 
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -12,10 +12,10 @@ from rmqtool.server.dispatch.table import Call, handles
 from rmqtool.services.lookup.query import Search
 from rmqtool.services.open_store.broker_state import setting
 
-_UNIQUE = 32  # messages that a query for a unique id gets (defaultQueryMaxNum)
-_MOST = 64  # and any other query, whatever it asks for
+_UNIQUE = 32  # most messages for a query by unique id (defaultQueryMaxNum)
+_MOST = 64  # most messages for any other query
 _ENTRIES = 4096
-_BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
+_BODY = 8 << 20  # most bytes of records in one answer, to fit a frame
 
 
 class Lookups:
@@ -32,17 +32,17 @@ class Lookups:
         most = min(most, setting(self._context.store.layout.conf, "maxMsgsNumBatch", _MOST))
         begin = max(header.begin_timestamp, 0)
         search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
-        found = self._context.reading.by_key(header.topic, header.key, search) if most else []
+        records = self._context.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
-        for message in found:
+        for message in records:
             record = self._context.reading.record(message.physical_offset)
             if record is not None and (not parts or total + len(record) <= _BODY):
                 parts.append(record)
                 total += len(record)
         if not parts:
             raise Failed(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
-        last = found[-1]
+        last = records[-1]
         reply = h.Queried(
             index_last_update_timestamp=last.record.store_timestamp,
             index_last_update_phyoffset=last.physical_offset,
@@ -60,7 +60,7 @@ class Lookups:
 
     @handles(C.QUERY_CONSUME_QUEUE, right=rights.read_topic)
     def list_entries(self, call: Call[h.QueryConsumeQueue, None]) -> Command:
-        """Request 321: entries of a queue as they are."""
+        """Request 321: entries of a queue."""
         header = call.header
         reading = self._context.reading
         queue = reading.queue(header.topic, header.queue_id)

@@ -1,4 +1,4 @@
-"""What consumers say of messages that they popped, and which queues of a topic they are to read.
+"""Acks of popped messages, changes of their invisible time, and assignments of queues.
 
 Source: broker.processor.AckMessageProcessor, ChangeInvisibleTimeProcessor, QueryAssignmentProcessor (5.3.3);
 clients-and-live-admin 1.3.
@@ -30,14 +30,14 @@ from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
 from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
-_UNSET = "not set any response code"  # what a broker says beside a success here
+_UNSET = "not set any response code"  # a broker's remark with success
 
 
 class PopAnswers:
     """Acks, changes of the invisible time, and assignments.
 
     Args:
-        finishing: None for a broker whose store is only read.
+        finishing: None for a read-only store.
     """
 
     def __init__(
@@ -54,40 +54,40 @@ class PopAnswers:
         finishing, handle = self._read_handle(header)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset <= high:
-            words = (
+            remark = (
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
             )
-            raise Failed(ResponseCode.NO_MESSAGE, words)
+            raise Failed(ResponseCode.NO_MESSAGE, remark)
         self._store(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
         return call.answer()
 
     @handles(C.BATCH_ACK_MESSAGE, right=rights.batch_acknowledge, since=V5_3)
     def batch_ack(self, call: Call[None, bytes]) -> Command:
         """Request 200151."""
-        found = read_body(p.BatchAcks, call.body) if call.body else p.BatchAcks()
-        if not found.acks:
+        acks = read_body(p.BatchAcks, call.body) if call.body else p.BatchAcks()
+        if not acks.acks:
             return call.request.response(ResponseCode.NO_MESSAGE, None)
         finishing = self._require_finishing()
-        for one in found.acks:
-            topic = real_topic(one.topic, one.consumer_group, one.retry or "")
+        for ack in acks.acks:
+            topic = real_topic(ack.topic, ack.consumer_group, ack.retry or "")
             config = self._context.state.topic(topic)
-            if config is None or not 0 <= one.queue_id < config.read_queue_nums:
+            if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
                 continue
-            low, high = self._range(topic, one.queue_id)
-            offsets = [at for at in (one.start_offset + distance for distance in one.distances) if low <= at <= high]
+            low, high = self._range(topic, ack.queue_id)
+            offsets = [at for at in (ack.start_offset + distance for distance in ack.distances) if low <= at <= high]
             if not offsets:
                 continue
             handle = Handle(
-                start_offset=one.start_offset,
-                pop_time=one.pop_time,
-                invisible_time=one.invisible_time,
-                revive_queue=self._revive_queue(one.revive_queue_id),
-                origin=one.retry or "",
-                broker_name=found.broker_name or self._context.settings.name,
-                queue_id=one.queue_id,
+                start_offset=ack.start_offset,
+                pop_time=ack.pop_time,
+                invisible_time=ack.invisible_time,
+                revive_queue=self._revive_queue(ack.revive_queue_id),
+                origin=ack.retry or "",
+                broker_name=acks.broker_name or self._context.settings.name,
+                queue_id=ack.queue_id,
                 queue_offset=offsets[0],
             )
-            self._store(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
+            self._store(lambda: finishing.ack(topic, ack.consumer_group, handle, offsets, batch=True))  # noqa: B023
         return call.answer()
 
     @handles(C.CHANGE_MESSAGE_INVISIBLETIME, right=rights.acknowledge, since=V5_3)
@@ -108,17 +108,17 @@ class PopAnswers:
         if changed[0] is None:
             return call.answer(remark=_UNSET)
         pop_time, invisible_time, revive_queue = changed[0]
-        made = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
-        return call.answer(made, remark=_UNSET)
+        response = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
+        return call.answer(response, remark=_UNSET)
 
     def _read_handle(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
         finishing, config = self._require_finishing(), self._context.topic(header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
-            words = (
+            remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(ResponseCode.MESSAGE_ILLEGAL, words)
+            raise Failed(ResponseCode.MESSAGE_ILLEGAL, remark)
         handle = Handle.parse(header.extra_info)
         self._revive_queue(handle.revive_queue)
         return finishing, replace(handle, queue_id=header.queue_id)
@@ -145,12 +145,12 @@ class PopAnswers:
         except NotTaken as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            words = "what a consumer says of its messages cannot be stored"
-            raise self._context.failure(words, err, ResponseCode.SYSTEM_ERROR) from None
+            remark = "what a consumer says of its messages cannot be stored"
+            raise self._context.failure(remark, err, ResponseCode.SYSTEM_ERROR) from None
 
     @handles(C.POP_ROLLBACK, since=V5_3)
     def roll_back(self, call: Call[None, None]) -> Command:
-        """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
+        """Request 200056: go back from notes in RocksDB to those in the log, the only ones here."""
         path = self._context.store.layout.path("kvStore")
         if os.path.isdir(path):
             raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")
@@ -165,9 +165,9 @@ class PopAnswers:
         queues = await self._context.queues_of(asked.topic)
         group = self._context.clients.consumers.get(asked.consumer_group)
         mode = self._modes.of(asked.topic, asked.consumer_group)
-        found = None
+        own = None
         if queues is not None:
-            found = assign(
+            own = assign(
                 queues,
                 asked.client_id,
                 None if group is None else [client.client_id for client in group.clients.values()],
@@ -176,9 +176,9 @@ class PopAnswers:
                 broadcast=asked.message_model == BROADCASTING,
                 shared_here=self._settings.shares_here,
             )
-        if found is None:
+        if own is None:
             return call.answer(body=b"{}")
-        assignments = [QueueAssignment(MessageQueue(*queue), mode.mode) for queue in found]
+        assignments = [QueueAssignment(MessageQueue(*queue), mode.mode) for queue in own]
         return call.answer(body=b.AssignmentResponse(assignments))
 
     @handles(C.SET_MESSAGE_REQUEST_MODE, since=V5_3)

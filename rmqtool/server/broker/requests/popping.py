@@ -1,4 +1,4 @@
-"""Messages that consumers pop, at once or when they come, and what they may ask beside.
+"""Pops of messages, with long polling, and related requests.
 
 Source: broker.processor.PopMessageProcessor, NotificationProcessor, PollingInfoProcessor, PeekMessageProcessor,
 broker.longpolling.PopLongPollingService (5.3.3); clients-and-live-admin 1.
@@ -29,35 +29,35 @@ from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
 _MOST = 32  # messages of one pop
-_SOON = 0.02  # s until a pop whose filter has passed messages over looks on
-_AFTER_A_FAILURE = 1.0  # s until one whose messages could not be handed out is tried again
+_SOON = 0.02  # s before a pop whose filter skipped messages continues
+_AFTER_A_FAILURE = 1.0  # s before a pop that could not be served is tried again
 
 
 def check_invisible_time(asked: int, settings: PopSettings) -> None:
-    """See that messages can be hidden for as long as a client wants.
+    """Check an invisible time.
 
     Raises:
-        Failed: no checkpoint can wait so many ms.
+        Failed: it is out of range.
     """
     if not 0 <= asked <= settings.longest_invisible:
-        words = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
-        raise Failed(ResponseCode.INVALID_PARAMETER, words)
+        remark = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
+        raise Failed(ResponseCode.INVALID_PARAMETER, remark)
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A pop, or a question whether there is something to pop, that waits."""
+    """A waiting pop or notification request."""
 
     call: Call[p.Pop, None] | Call[p.Notification, None]
     accept: Accept | None
-    until: float  # s of the clock that only goes forward
+    until: float  # s of the monotonic clock
 
 
 class Pops:
-    """Pops, and those that are held until a message comes.
+    """Handles pops, and holds those that wait for messages.
 
     Args:
-        popping: None for a broker that has none: its store is only read.
+        popping: None for a read-only store.
     """
 
     def __init__(self, context: BrokerContext, popping: Popping | None) -> None:
@@ -72,7 +72,7 @@ class Pops:
 
     @property
     def held(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return self._held.count + self._asking.count
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -84,14 +84,14 @@ class Pops:
         name = "pop message"
         popping = self._require_popping(name)
         if header.max_msg_nums > _MOST:
-            words = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
-            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+            remark = f"the broker[{self._context.settings.address}] {name}'s num is greater than {_MOST}"
+            raise Failed(ResponseCode.INVALID_PARAMETER, remark)
         check_invisible_time(header.invisible_time, popping.settings)
         if not popping.settings.timer:
-            words = (
+            remark = (
                 f"the broker[{self._context.settings.address}] {name} is forbidden because timerWheelEnable is false"
             )
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
         self._check(header.topic, header.queue_id, header.consumer_group)
         return self._pop(popping, _Waiting(call, self._accept(header), self._until(header)), header)
 
@@ -120,10 +120,10 @@ class Pops:
         self._check(header.topic, header.queue_id, header.consumer_group)
         most = min(header.max_msg_nums, _MOST)
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
-        found = p.PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        response = p.PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
-            return call.answer(found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
-        return call.answer(found, b"".join(messages), remark=GetStatus.FOUND)
+            return call.answer(response, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        return call.answer(response, b"".join(messages), remark=GetStatus.FOUND)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -140,12 +140,12 @@ class Pops:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             count = config.read_queue_nums
-            words = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
-            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
+            raise Failed(ResponseCode.INVALID_PARAMETER, remark)
         group = context.state.ensure_group(group_name)
         if group is None:
-            words = f"subscription group [{group_name}] does not exist"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+            remark = f"subscription group [{group_name}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             raise Failed(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
 
@@ -153,13 +153,13 @@ class Pops:
         if not header.exp:
             return None
         context = self._context
-        found = read_subscription(header.topic, header.exp, header.exp_type)
-        if found.expression_type != TAG and compile_subscription(found, context.release) is None:
+        subscription = read_subscription(header.topic, header.exp, header.exp_type)
+        if subscription.expression_type != TAG and compile_subscription(subscription, context.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        return build_filter(found, context.reading.record, context.release)
+        return build_filter(subscription, context.reading.record, context.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
-        """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
+        """When a request's waiting time is over. Its born time is by the client's clock, which may be wrong."""
         wait, age = header.poll_time, self._context.clock() - header.born_time
         longest = self._popping.settings.longest_wait if self._popping is not None else 0
         left = wait - age if 0 <= age < wait else wait
@@ -168,10 +168,10 @@ class Pops:
     # -- handing out --------------------------------------------------------------------------------------------------
 
     def _pop(self, popping: Popping, one: _Waiting, header: p.Pop, *, last: bool = False) -> Command | None:
-        """The answer to a pop; None for one that waits.
+        """Try to answer a pop; None if it has to wait.
 
         Args:
-            last: its time is over.
+            last: its waiting time is over.
         """
         asked = Request(
             topic=header.topic,
@@ -205,7 +205,7 @@ class Pops:
 
     def _answer(self, one: _Waiting, header: p.Pop, popped: PopResult, code: int) -> Command:
         starts, offsets = popped.infos
-        found = p.PopResponse(
+        response = p.PopResponse(
             pop_time=popped.pop_time,
             invisible_time=header.invisible_time,
             revive_qid=popped.revive_queue,
@@ -215,7 +215,7 @@ class Pops:
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
         remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
-        return one.call.answer(found, b"".join(popped.messages), code=code, remark=remark)
+        return one.call.answer(response, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: PopResult) -> None:
         key, add = f"{header.topic}@{header.consumer_group}", self._context.counts.add
@@ -242,19 +242,19 @@ class Pops:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Try those again that a new message of a queue concerns."""
-        for parked in (self._asking, self._held):  # waiting requests come before others take it
+        """Retry requests that a new message of a queue concerns."""
+        for parked in (self._asking, self._held):  # waiting requests go first
             for key in parked.find_concerned(topic, queue_id):
                 self._wake(key, parked)
 
     def wake_group(self, topic: str, group: str, queue_id: int) -> None:
-        """Try those of a group again that pops in order, and to which messages of a queue are visible again."""
+        """Retry requests of a group that pops in order, after messages became visible again."""
         for parked in (self._asking, self._held):
             for key in (Key(topic, group, -1), Key(topic, group, queue_id)):
                 self._wake(key, parked)
 
     def look(self) -> None:
-        """Look at all that wait, whether there is something for them."""
+        """Retry all waiting requests."""
         if self._popping is None:
             return
         for parked in (self._asking, self._held):
@@ -264,21 +264,21 @@ class Pops:
                         pass
 
     def expire(self) -> None:
-        """Answer those whose time is over."""
+        """Answer requests whose waiting time is over."""
         for parked in (self._asking, self._held):
-            for _key, one in parked.late(self._context.now()):
-                self._send(one, last=True)
+            for _key, request in parked.late(self._context.now()):
+                self._send(request, last=True)
 
     def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:
-        """Try one request of a key again; whether it got an answer."""
+        """Retry one request of a key; returns whether it was answered."""
         parked = self._held if parked is None else parked
-        one = parked.take(key)
-        while one is not None and one.call.connection.closed:
-            one = parked.take(key)
-        return one is not None and self._send(one)
+        request = parked.take(key)
+        while request is not None and request.call.connection.closed:
+            request = parked.take(key)
+        return request is not None and self._send(request)
 
     def _send(self, one: _Waiting, *, last: bool = False) -> bool:
-        assert self._popping is not None  # else nobody waits
+        assert self._popping is not None  # otherwise no request waits
         if one.call.connection.closed:
             return False
         header = one.call.header

@@ -33,14 +33,14 @@ class OffsetRequests:
         known = context.state.offset(topic, header.consumer_group, queue_id)
         if known is not None:
             return call.answer(h.Offset(offset=known))
-        # a group that is new to a young queue begins at its first message
+        # a new group begins a young queue at its first message
         zero = header.set_zero_if_not_found is not False or not context.release.is_5
         if zero and context.reading.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
             return call.answer(h.Offset(offset=0))
         raise Failed(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
     def _young(self, topic: str, queue_id: int) -> bool:
-        """Whether the first message of a queue would still be in memory."""
+        """Whether a broker would still have the queue's first message in memory."""
         queue = self._context.reading.queue(topic, queue_id)
         first = queue.entry(0) if queue is not None else None
         return first is None or self._context.reading.end - first.physical_offset <= physical_memory() * 40 // 100
@@ -52,8 +52,8 @@ class OffsetRequests:
         context = self._context
         if context.release.is_5 and not context.settings.read_only:
             if header.consumer_group not in context.state.groups:
-                words = f"Group {header.consumer_group} not exist!"
-                raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+                remark = f"Group {header.consumer_group} not exist!"
+                raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             if context.state.topic(header.topic) is None:
                 raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if (header.topic, header.consumer_group, header.queue_id) in self._context.resets:
@@ -69,7 +69,7 @@ class OffsetRequests:
 
     @handles(C.GET_MIN_OFFSET, right=rights.use_topic)
     def find_lowest(self, call: Call[h.Queue, None]) -> Command:
-        """Request 31. A batch queue that has no message yet has no lowest one either."""
+        """Request 31. An empty batch queue has no lowest offset."""
         header = call.header
         lowest = self._context.reading.min_offset(header.topic, header.queue_id)
         empty = not self._context.reading.max_offset(header.topic, header.queue_id)

@@ -1,4 +1,4 @@
-"""Messages that consumers ask for, at once or when they come.
+"""Pulls of messages, with long polling.
 
 Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHoldService (4.9.8, 5.3.3);
 message-services 16.
@@ -27,7 +27,7 @@ from rmqtool.services.lookup.get_message import PulledRecords
 from rmqtool.store.append.outgoing import Message
 
 _LONGEST = 24 * 3600.0
-_MOST = 4096  # messages that one pull may ask for
+_MOST = 4096  # most messages of one pull
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -47,11 +47,11 @@ class _Held:
     call: Call[h.Pull, None]
     accept: Accept | None
     until: float
-    looked: int  # queue offset up to which no entry is wanted
+    looked: int  # queue offset up to which no entry matches
 
 
 class Pulling:
-    """Pulls, and those that are held until a message comes."""
+    """Handles pulls, and holds those that wait for messages."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class Pulling:
 
     @property
     def held(self) -> int:
-        """Pulls that wait."""
+        """The number of held pulls."""
         return sum(map(len, self._held.values()))
 
     @handles(C.PULL_MESSAGE, C.LITE_PULL_MESSAGE, right=rights.consume)
@@ -90,63 +90,63 @@ class Pulling:
         return build_filter(self._subscription(header), context.reading.record, context.release)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
-        """What the group wants of the topic.
+        """The subscription of the group to the topic.
 
         Raises:
-            Failed: it may not have it.
+            Failed: it is not permitted, or there is none.
         """
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
         group = context.state.ensure_group(header.consumer_group)
         if group is None:
-            words = f"subscription group [{header.consumer_group}] does not exist"
-            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
-            words = f"subscription group no permission, {header.consumer_group}"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
         config = context.topic(header.topic)
         if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
-            words = (
+            remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(context.invalid_code, words)
+            raise Failed(context.invalid_code, remark)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            found = read_subscription(header.topic, header.subscription, header.expression_type)
+            subscription = read_subscription(header.topic, header.subscription, header.expression_type)
         else:
-            found = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
-        if found.expression_type != TAG and not settings.property_filter:
-            words = f"The broker does not support consumer to filter message by {found.expression_type}"
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        return found
+            subscription = self._find_subscription(header, broadcast=group.consume_broadcast_enable)
+        if subscription.expression_type != TAG and not settings.property_filter:
+            remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, remark)
+        return subscription
 
     def _find_subscription(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         if not broadcast and group.message_model == "BROADCASTING":
-            words = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
-        found = group.subscriptions.get(header.topic)
-        if found is None:
+            remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
-        if found.sub_version < header.sub_version:
+        if subscription.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         release = self._context.release
         if (
-            found.expression_type != TAG
+            subscription.expression_type != TAG
             and self._context.settings.property_filter
-            and compile_subscription(found, release) is None
+            and compile_subscription(subscription, release) is None
         ):
-            words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-            raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
-        return found
+            remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        return subscription
 
     def _reset(self, call: Call[h.Pull, None]) -> Command | None:
-        """The answer to the first pull after an administrator has set the group to another offset."""
+        """The answer to the first pull after an administrator reset the group's offset."""
         header = call.header
         offset = self._context.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
         if offset is None:
@@ -188,7 +188,7 @@ class Pulling:
         return call.answer(pulled, body, code=code, remark=result.status)
 
     def _store_move(self, header: h.Pull, offset: int) -> None:
-        """Store, as a broker does, that a consumer has asked for an offset that is not there."""
+        """Store an event, as a broker does, that a consumer asked for a missing offset."""
         context = self._context
         if not context.store.writable:
             return
@@ -216,12 +216,12 @@ class Pulling:
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Answer pulls of a queue that has a new message."""
+        """Answer held pulls of a queue with a new message."""
         if (topic, queue_id) in self._held:
             self._look(topic, queue_id)
 
     def look(self) -> None:
-        """Look at all queues that have waiting pulls, and answer those whose time is over."""
+        """Check all queues with held pulls, and answer those whose time is over."""
         for topic, queue_id in list(self._held):
             self._look(topic, queue_id)
 
@@ -229,13 +229,13 @@ class Pulling:
         waiting = self._held.pop((topic, queue_id))
         newest, now = self._context.reading.max_offset(topic, queue_id), self._context.now()
         left = []
-        for one in waiting:
-            if one.call.connection.closed:
+        for held in waiting:
+            if held.call.connection.closed:
                 continue
-            if now >= one.until or self._was_reset(one) or self._wants(one, newest):
-                self._send(one)
+            if now >= held.until or self._was_reset(held) or self._wants(held, newest):
+                self._send(held)
             else:
-                left.append(one)
+                left.append(held)
         if left:
             self._held.setdefault((topic, queue_id), []).extend(left)
 
@@ -244,9 +244,9 @@ class Pulling:
         return (header.topic, header.consumer_group, header.queue_id) in self._context.resets
 
     def _wants(self, held: _Held, newest: int) -> bool:
-        """Whether an entry that has come since is one for this subscription."""
+        """Whether a new entry matches the subscription."""
         if newest <= held.looked:
-            return newest < held.looked  # a queue that has lost messages: the answer says so
+            return newest < held.looked  # the queue has lost messages; the answer will say so
         if held.accept is None:
             return True
         queue = self._context.reading.queue(held.call.header.topic, held.call.header.queue_id)
@@ -256,7 +256,7 @@ class Pulling:
         return False
 
     def _send(self, held: _Held) -> None:
-        """Answer a pull that was held, by the rules of now."""
+        """Answer a held pull, by the current rules."""
         call = held.call
         try:
             accept = self._accept(call.header)

@@ -1,7 +1,7 @@
-"""Messages of 5.x that wait for their time and are called back before it.
+"""Recall of delayed messages (5.x).
 
-Who sends such a message gets a handle with the answer. Who shows it again has a mark stored, which waits in the same
-slot of the timer and takes the message out of it.
+The sender of a delayed message gets a handle. Recalling it stores a mark in the same slot of the timer, which removes
+the message.
 
 Source: broker.processor.RecallMessageProcessor, SendMessageProcessor.attachRecallHandle (5.3.3).
 """
@@ -38,11 +38,11 @@ _NOT_NOW = "recall failed, broker service not available"
 
 
 def handle_of(context: BrokerContext, result: PutResult) -> str | None:
-    """The handle of a message that was stored; None where it does not wait in the timer, or comes back to a group."""
+    """The handle of a stored message; None unless it waits in the timer for its first delivery."""
     if result.topic != timer.TOPIC or not result.ok:
         return None
-    found = context.reading.message(result.physical_offset)
-    named = {} if found is None else parse(found.record.properties)
+    message = context.reading.message(result.physical_offset)
+    named = {} if message is None else parse(message.record.properties)
     topic, out = named.get(REAL_TOPIC, ""), java_int(named.get(timer.OUT_MS, ""), 64)
     if out is None or not topic or topic.startswith(RETRY_PREFIX):
         return None
@@ -53,7 +53,7 @@ def handle_of(context: BrokerContext, result: PutResult) -> str | None:
 
 
 class Recalling:
-    """Requests that take back messages which wait for their time."""
+    """Requests that recall delayed messages."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -71,10 +71,10 @@ class Recalling:
         return call.answer(h.Recalled(msg_id=handle.message_id, msg_region=region))
 
     def _read_handle(self, header: h.Recall) -> RecallHandle:
-        """What is to be called back.
+        """The message to recall.
 
         Raises:
-            Failed: it may not be, or it is too late.
+            Failed: it cannot be recalled, or it is too late.
         """
         context, settings = self._context, self._context.settings
         conf = context.store.layout.conf
@@ -114,7 +114,7 @@ class Recalling:
         mark = Message(
             topic=handle.topic,
             body=_BODY,
-            properties=build(properties, trailing_separator=True),  # with the empty one, as a broker has it
+            properties=build(properties, trailing_separator=True),  # with an empty one, as in a broker
             born_host=connection.peer,
             store_host=context.settings.address,
         )

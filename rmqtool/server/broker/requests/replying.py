@@ -22,7 +22,7 @@ from rmqtool.store.append.outgoing import Message
 log = logging.getLogger(__name__)
 
 REPLY_TO = "REPLY_TO_CLIENT"
-_PATIENCE = 3.0  # s that the client has
+_PATIENCE = 3.0  # s that the client has to answer
 
 
 class Replying:
@@ -50,7 +50,7 @@ class Replying:
         return call.answer(sent)
 
     async def _push(self, call: Call[h.Send, bytes], message: Message) -> str | None:
-        """Hand a reply to the client that waits for it; return why that cannot be done."""
+        """Push a reply to the waiting client; returns an error message, or None."""
         properties = message.property_map()
         client_id = properties.get(REPLY_TO)
         if client_id is None:
@@ -77,7 +77,7 @@ class Replying:
         )
         request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=to_fields(reply), body=message.body)
         try:
-            got = await waiting.call(request, _PATIENCE)
+            answer = await waiting.call(request, _PATIENCE)
         except RemotingError as err:
             return f"push reply message to {client_id} fail: {err}"
-        return None if got.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
+        return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."

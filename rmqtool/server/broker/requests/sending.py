@@ -1,4 +1,4 @@
-"""Messages that are sent: checked, stored together with others that came at the same time, answered.
+"""Sends: messages are checked, stored together with others that arrived at the same time, and answered.
 
 Source: broker.processor.SendMessageProcessor, AbstractSendMessageProcessor, ReplyMessageProcessor (4.9.8, 5.3.3);
 message-services 9.5, 10.2, 11.2, 12.4.
@@ -42,7 +42,7 @@ from rmqtool.store.disk.durable import is_lacking
 
 log = logging.getLogger(__name__)
 
-_MULTI_TAG = 2  # of the system flag
+_MULTI_TAG = 2  # bits of the system flag
 _REGION, _TRACE, _CLUSTER = "MSG_REGION", "TRACE_ON", "CLUSTER"
 _HALF_MARK = "TRAN_MSG"
 _OFFSET_SIZE = 8  # bytes at the end of an offset id
@@ -50,7 +50,7 @@ _OFFSET_SIZE = 8  # bytes at the end of an offset id
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message that waits to be stored, and the call that it answers."""
+    """A message to be stored, and its call."""
 
     call: Call[h.Send, bytes]
     queue_id: int  # that was asked for
@@ -60,8 +60,8 @@ class _Sent:
 class Sending:
     """Requests that send messages.
 
-    Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync. Topics that
-    are made for them are written down together too, before the first of them is stored.
+    Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync. Topics
+    created for them are written together too, before the first message is stored.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sending:
         self._context, self._back, self._transactions, self._random = context, back, transactions, random
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
-        self._made: dict[str, TopicConfig] = {}  # topics that no file has yet
+        self._made: dict[str, TopicConfig] = {}  # topics not yet written
         host = parse_host(context.settings.address)
         self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
         self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), context.clock)
@@ -78,7 +78,7 @@ class Sending:
 
     @handles(C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE, right=rights.send)
     def send(self, call: Call[h.Send, bytes]) -> Command | None:
-        """Requests 10, 310 and 320; they are answered when the message is stored."""
+        """Requests 10, 310 and 320, answered once the message is stored."""
         message, header = self.build(call), call.header
         properties = message.property_map()
         if header.batch:
@@ -93,7 +93,7 @@ class Sending:
         return None
 
     def build(self, call: Call[h.Send, bytes]) -> Message:
-        """The message of a request: to be stored after :meth:`make_way` where it is not stored by :meth:`store`.
+        """Build the message of a request. Call :meth:`make_way` before storing it other than by :meth:`store`.
 
         Raises:
             Failed: it may not be.
@@ -122,7 +122,7 @@ class Sending:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _check(self, header: h.Send, peer: str) -> tuple[int, int]:
-        """(queue id, bits of the system flag that the topic adds) of a request that may be carried out."""
+        """Check a request; returns (queue id, bits that the topic adds to the system flag)."""
         context, settings = self._context, self._context.settings
         if not settings.permission & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
@@ -151,55 +151,55 @@ class Sending:
         return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
 
     def _properties(self, header: h.Send) -> dict[str, str]:
-        found = parse_text(header.properties or "")
+        properties = parse_text(header.properties or "")
         if not self._release.is_5:
-            found.pop(WAIT, None)
+            properties.pop(WAIT, None)
         else:
-            found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
+            properties.pop(POP_CK, None)  # from a popped message that is sent on; the handle is not this message's
             if not header.batch:
-                found.setdefault(UNIQ_KEY, self._ids())
-            found[_REGION] = self._context.settings.region
-            found[_TRACE] = "true" if self._context.settings.trace else "false"
-        found[_CLUSTER] = self._context.settings.cluster
-        return found
+                properties.setdefault(UNIQ_KEY, self._ids())
+            properties[_REGION] = self._context.settings.region
+            properties[_TRACE] = "true" if self._context.settings.trace else "false"
+        properties[_CLUSTER] = self._context.settings.cluster
+        return properties
 
     def _comes_back(self, header: h.Send, properties: dict[str, str]) -> bool:
-        """5.x takes no message for a half one that comes back to a consumer with a delay."""
+        """Whether a message comes back to a consumer with a delay; 5.x never takes it for a half message."""
         return self._release.is_5 and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
     def make_way(self, topic: str) -> None:
-        """Store what waits, so that a message of a topic may follow.
+        """Store waiting messages, so that a message of a topic may follow.
 
         Raises:
-            Failed: that topic was to be made, and cannot be.
+            Failed: the topic could not be created.
         """
         failed = self.store()
         if failed is not None and self._context.state.topic(topic) is None:
             raise failed
 
     def store(self) -> Failed | None:
-        """Store what waits, and answer; return why topics could not be made that were to be."""
+        """Store waiting messages and answer; returns the error if topics could not be created."""
         waiting, self._waiting = self._waiting, []
         failed = self._make_topics()
         if failed is not None:
             lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
-            _answer(lost, [failed.answer(one.call.request) for one in lost])
+            _answer(lost, [failed.answer(message.call.request) for message in lost])
             waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
         if waiting:
             self._store(waiting)
         return failed
 
     def _make_topics(self) -> Failed | None:
-        made, self._made = self._made, {}
-        if not made:
+        topics, self._made = self._made, {}
+        if not topics:
             return None
         try:
-            self._context.set_topics(made.values())
+            self._context.set_topics(topics.values())
         except (OSError, RmqError) as err:
             code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(err) else ResponseCode.SYSTEM_ERROR
-            return self._context.failure(f"topics {', '.join(made)} cannot be made", err, code)
+            return self._context.failure(f"topics {', '.join(topics)} cannot be made", err, code)
         return None
 
     def _store(self, waiting: list[_Sent]) -> None:
@@ -260,7 +260,7 @@ class Sending:
         return call.answer(header)
 
     def _batch_id(self, batch: Message) -> str | None:
-        """The id of a batch that is kept in one record; None for one whose messages each have their own."""
+        """The id of a batch stored as one record; None if each message has its own."""
         inner = self._release.has_attributes and batch.topic in self._context.store.live.batch_topics
         return batch.property_map().get(UNIQ_KEY) if inner else None
 
@@ -281,8 +281,8 @@ class Sending:
     def _half(self, call: Call[h.Send, bytes], message: Message) -> Command:
         self.make_way(message.topic)
         if self._context.settings.reject_transactions:
-            words = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
-            raise Failed(ResponseCode.NO_PERMISSION, words)
+            remark = f"the broker[{self._context.settings.address}] sending transaction message is forbidden"
+            raise Failed(ResponseCode.NO_PERMISSION, remark)
         group = message.property_map().get("PGROUP", call.header.producer_group)
         result = self._store_one(lambda: self._transactions.prepare(message, group))
         unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
@@ -308,11 +308,11 @@ class Sending:
 
 
 def _answer(asked: list[_Sent], responses: list[Command]) -> None:
-    """Each connection gets its answers at once."""
+    """Send the answers, grouped by connection."""
     by_connection: defaultdict[Connection, list[Command]] = defaultdict(list)
-    for one, response in zip(asked, responses, strict=True):
-        if not one.call.request.is_oneway:
-            by_connection[one.call.connection].append(response)
+    for waiting, response in zip(asked, responses, strict=True):
+        if not waiting.call.request.is_oneway:
+            by_connection[waiting.call.connection].append(response)
     for connection, answers in by_connection.items():
         connection.send_now(answers)
 

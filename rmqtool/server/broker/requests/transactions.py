@@ -1,4 +1,4 @@
-"""Transactions: what producers say of theirs, and what they are asked.
+"""Transactions: outcomes from producers, and checks sent to them.
 
 Source: broker.processor.EndTransactionProcessor, broker.transaction.AbstractTransactionalMessageCheckListener
 (4.9.8, 5.3.3); remoting-protocol 9.3, message-services 11.
@@ -38,7 +38,7 @@ class Transactions:
 
     @handles(C.END_TRANSACTION, right=rights.end_transaction)
     def end(self, call: Call[h.EndTransaction, None]) -> Command | None:
-        """Request 37. One that says nothing gets no answer."""
+        """Request 37. An unknown outcome gets no answer."""
         header = call.header
         if header.commit_or_rollback not in (_COMMIT, _ROLLBACK):
             return None
@@ -56,8 +56,8 @@ class Transactions:
             log.warning("%s: a transaction cannot be ended: %s", call.connection.peer, err)
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            words = "a transaction cannot be ended"
-            raise self._context.failure(words, err, ResponseCode.SYSTEM_ERROR) from None
+            remark = "a transaction cannot be ended"
+            raise self._context.failure(remark, err, ResponseCode.SYSTEM_ERROR) from None
         if result is not None:
             self._context.arrivals.publish(result.topic, result.queue_id)
         return call.answer()

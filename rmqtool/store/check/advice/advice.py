@@ -45,6 +45,10 @@ BROKER_MENDS = by_hand(
     "copy the store, then start a broker of the same release on it: it repairs what it can. rmqtool does not change "
     "this kind of store; its recover --dry-run shows beforehand what that start does"
 )
+GROUP_MENDS = by_hand(
+    "copy the directory, then start the brokers of its group: the member repairs what it can, and is filled up by the "
+    "others. rmqtool does not change a DLedger log"
+)
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ class Situation:
         aborted: the store was not stopped cleanly.
         log_absent: there are no messages, though queues or checkpoint know of some.
         form: why no command of ours writes this kind of store; None where they do.
+        dledger: its log is a DLedger log.
         cuts: intact messages that the next start cuts off.
         log_codes: codes that were found in the log.
         refused: a broker would not load the store.
@@ -71,6 +76,7 @@ class Situation:
     aborted: bool = False
     log_absent: bool = False
     form: str | None = None
+    dledger: bool = False
     cuts: int = 0
     log_codes: set[str] = field(default_factory=set)
     refused: bool = False
@@ -89,13 +95,13 @@ class Situation:
             return STOP_BROKER
         if self.form is not None:
             return self._for_form(steps)
-        found: list[Step] = []
+        advised: list[Step] = []
         for step in steps:
-            found += [new for new in self._safe(step) if new not in found]
-        if SALVAGE in found and RECOVER_UNHARMED in found:
+            advised += [new for new in self._safe(step) if new not in advised]
+        if SALVAGE in advised and RECOVER_UNHARMED in advised:
             # what recovery leaves damaged is in the new store in any case, and stays in this one
-            found.remove(RECOVER_UNHARMED)
-        return tuple(found)
+            advised.remove(RECOVER_UNHARMED)
+        return tuple(advised)
 
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """What serves a store that no command of ours writes."""
@@ -104,7 +110,7 @@ class Situation:
             return steps  # which need no more of queues than to read them
         if RECOVER in steps and self.cuts:
             kept = (SALVAGE,)
-        return kept or BROKER_MENDS
+        return kept or (GROUP_MENDS if self.dledger else BROKER_MENDS)
 
     def _safe(self, step: Step) -> tuple[Step, ...]:
         if step.command[:2] == ("rmqtool", "rebuild") and step.command[3] in _PARTS_FROM_LOG:

@@ -92,7 +92,7 @@ RECOVER_CUTTING = Step(
 
 def recover_cutting(messages: int) -> Step:
     """Recovery that cuts off so many intact messages."""
-    words, them = ("leaves", "it") if messages == 1 else ("leave", "them")
+    verb, them = ("leaves", "it") if messages == 1 else ("leave", "them")
     return replace(
-        RECOVER_CUTTING, costs=f"{counted(messages, 'intact message')} after it {words} STORE; NEWSTORE has {them}"
+        RECOVER_CUTTING, costs=f"{counted(messages, 'intact message')} after it {verb} STORE; NEWSTORE has {them}"
     )

@@ -6,6 +6,7 @@ Codes are stable: scripts match on them. New ones may come; none changes its mea
 from rmqtool.store.check.codes import batches as codes_batches
 from rmqtool.store.check.codes import compaction as codes_compaction
 from rmqtool.store.check.codes import config as codes_config
+from rmqtool.store.check.codes import dledger as codes_dledger
 from rmqtool.store.check.codes import files as codes_files
 from rmqtool.store.check.codes import index as codes_index
 from rmqtool.store.check.codes import log as codes_log
@@ -34,5 +35,6 @@ _PARTS = (
     codes_message_store,
     codes_tiered,
     codes_replication,
+    codes_dledger,
 )
 CODES: dict[str, Code] = {code.code: code for part in _PARTS for code in part.ALL}

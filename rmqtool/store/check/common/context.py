@@ -17,6 +17,7 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.releases.first_file import SCANNED_FILES
 from rmqtool.store.releases.rules import ReleaseRules
 from rmqtool.store.tier.tier import Tier
 
@@ -101,8 +102,8 @@ class Context:
         """By the table of topics that a broker would start with; none where that cannot be read."""
         for bak in (False, True):
             with suppress(RmqError):
-                if isinstance(found := read_config(self.layout, "topics.json", bak=bak), Topics):
-                    return found.topics
+                if isinstance(config := read_config(self.layout, "topics.json", bak=bak), Topics):
+                    return config.topics
         return {}
 
     @cached_property
@@ -156,6 +157,11 @@ class Context:
         if not files:
             return
         known = files[-1].end if known is None else known
+        if files[-1].entries:  # DLedgerMmapFileStore.recover
+            number = max(0, len(files) - SCANNED_FILES)
+            redispatch_from = files[number].base if aborted else None
+            self.start = NextStart(number=number, after_next=number, redispatch_from=redispatch_from)
+            return
         number, _reason = self.rules.first_checked(files, self.checkpoint, known, aborted=aborted)
         self.start = NextStart(
             number=number,

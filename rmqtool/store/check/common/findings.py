@@ -10,6 +10,7 @@ from rmqtool.store.check.advice.steps import Step, sentences
 from rmqtool.store.check.codes.all import CODES
 
 DETAILS = 20  # findings of one code, file and queue that are listed one by one
+MOST = 10_000  # and of one code; a store may have millions of queues, or of offsets that lead nowhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Collector:
     """Takes findings from the checks; hands them on in order, at most :data:`DETAILS` of a group one by one.
 
     A group is a code, severity, file, topic and queue. What comes beyond is counted, and summed up in one last finding.
+    Of one code at most :data:`MOST` are listed, and what comes beyond is summed up by file.
 
     Args:
         details: findings of a group that are listed one by one.
@@ -71,12 +73,16 @@ class Collector:
         self.topic_kind: Callable[[str], str | None] = lambda _topic: None
         self._details = details
         self._told: Counter[_Group] = Counter()
+        self._listed: Counter[str] = Counter()  # by code
         self._more: Counter[_Group] = Counter()
         self._waiting: list[Finding] = []
 
     def add(self, code: str, file: str, **about: Any) -> None:
         """One finding; what ``about`` leaves out comes from the code."""
         kind = CODES[code]
+        if self._listed[code] >= MOST:
+            self._more[code, about.get("severity", kind.severity), file, None, None] += about.get("count", 1)
+            return
         about.setdefault("severity", kind.severity)
         about.setdefault("consequence", kind.broker)
         about.setdefault("steps", kind.steps)
@@ -90,6 +96,7 @@ class Collector:
         group = (code, finding.severity, file, finding.topic, finding.queueId)
         if self._told[group] < self._details:
             self._told[group] += 1
+            self._listed[code] += 1
             self._waiting.append(finding)
         else:
             self._more[group] += finding.count
@@ -108,6 +115,9 @@ class Collector:
             return
         kind = CODES[code]
         severity = about.setdefault("severity", kind.severity)
+        if self._listed[code] >= MOST:
+            self._more[code, severity, file, None, None] += places
+            return
         self._note(code)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
         listed = min(places, max(self._details - self._told[group], 0))

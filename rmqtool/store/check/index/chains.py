@@ -22,11 +22,13 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
         table: entries that are in use, from number 0.
         moot: the next start rebuilds the file, whatever its header says.
     """
-    found, header, count = ctx.found, view.header, max(len(table), 1)
+    findings, header, count = ctx.found, view.header, max(len(table), 1)
     if count != header.next_number:
         # after a crash the header may lag
         severity = INFO if moot else WARNING
-        found.add("index-count", name, severity=severity, offset=_AT_COUNT, expected=count, actual=header.index_count)
+        findings.add(
+            "index-count", name, severity=severity, offset=_AT_COUNT, expected=count, actual=header.index_count
+        )
     chains = Chains(view.slots)
     for start in range(1, count, BLOCK):
         part = table[start : min(start + BLOCK, count)]
@@ -37,7 +39,7 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
     slots_now = slots_array(view.view, view.slots).astype(np.int64)
     wrong = np.flatnonzero(slots_now != newest)
     if len(wrong):
-        found.many(
+        findings.many(
             "index-chain",
             name,
             len(wrong),
@@ -50,7 +52,7 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
     in_use = int((newest > 0).sum())
     if in_use != header.hash_slot_count:
         expected_slots = f"{in_use} slots in use"
-        found.add("index-slots", name, offset=_AT_SLOT_COUNT, expected=expected_slots, actual=header.hash_slot_count)
+        findings.add("index-slots", name, offset=_AT_SLOT_COUNT, expected=expected_slots, actual=header.hash_slot_count)
 
 
 def _tell_previous(ctx: Context, view: IndexView, name: str, start: int, actual: Column, expected: Column) -> None:

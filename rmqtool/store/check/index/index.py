@@ -302,8 +302,8 @@ def _among(values: Column, ordered: Column) -> Column:
     """Which values are in a sorted column; bool."""
     if not len(ordered):
         return np.zeros(len(values), bool)
-    found: Column = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
-    return found
+    among: Column = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return among
 
 
 def _combine(offsets: Column, hashes: Column) -> Column:

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.endings import Ending
-from formats.message.read import End, Record, read
+from formats.message.read import End, Record
 from rmqtool.progress import stage
 from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
+from rmqtool.store.disk.remote import blank_room, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, RecordBatch, is_bulk
@@ -95,7 +96,7 @@ class LogCheck:
             file = files[number]
             view = file.view()
             try:
-                first = read(view, 0, file.size, crc=False)
+                first = record_at(view, record_start(view, 0), file.size, crc=False)
                 if isinstance(first, Record) or first.ending is Ending.FILLER:
                     return number
                 used = has_bytes(file.path, 0, file.size)
@@ -106,8 +107,8 @@ class LogCheck:
         return -1
 
     def _file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
-        view, at, name = file.view(), 0, self.ctx.name(file.path)
-        forgotten = 0
+        view, name = file.view(), self.ctx.name(file.path)
+        at, forgotten = record_start(view, 0), 0
         self._stumbling(file, number)
         while at < file.size:
             end = yield from self._stretch(file, at)
@@ -118,32 +119,32 @@ class LogCheck:
             if end.ending is Ending.CLEAN:
                 break
             if end.ending is Ending.FILLER:
-                size, left = int.from_bytes(view[at : at + 4], "big", signed=True), file.size - at
+                size, left = blank_room(view, at), file.size - at
                 if size == left:
                     break
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
-                found = next_in_file(file, at + 8)
-                if found >= file.size:
+                following = next_in_file(file, at + 8)
+                if following >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
                     elif size:
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
                     break
-                self._report_damage("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
-                at = found
+                self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
+                at = following
                 continue
-            again = read(view, at, file.size, crc=False)
+            again = record_at(view, at, file.size, crc=False)
             if isinstance(again, Record):
                 self._crc(file, number, at, again, end)
-                at += again.total_size
+                at = record_start(view, at + again.total_size)
                 continue
-            found = next_in_file(file, at + 1)
-            if found >= file.size:
+            following = next_in_file(file, at + 1)
+            if following >= file.size:
                 self._tail(file, number, end, last=last)
                 break
-            self._report_damage("log-damage", file, number, at, found - at, end.reason)
-            at = found
+            self._report_damage("log-damage", file, number, at, following - at, end.reason)
+            at = following
             yield
 
     def _stumbling(self, file: Segment, number: int) -> None:
@@ -151,10 +152,10 @@ class LogCheck:
         view, at = file.view(), self.ctx.rules.readable(file)
         if at == file.size:
             return
-        before, passed = 1, 0
-        while passed < at and isinstance(item := read(view, passed, at, crc=False), Record):
-            before, passed = before + 1, passed + item.total_size
-        record = read(view, at, file.size, crc=False)
+        before, size_before = 1, record_start(view, 0)
+        while size_before < at and isinstance(item := record_at(view, size_before, at, crc=False), Record):
+            before, size_before = before + 1, record_start(view, size_before + item.total_size)
+        record = record_at(view, at, file.size, crc=False)
         assert isinstance(record, Record)
         about = {**_whose(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
         self._damages.append(_Damage("log-batch-numbers", file.path, at, number, self._records + before, about))
@@ -164,11 +165,11 @@ class LogCheck:
         about = {**_whose(record), "expected": end.expected, "actual": end.actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
-        self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())
+        self._hand_on(file, [(at, record)])
 
     def _tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
         """What follows a file's last record when nothing behind it in the file is one."""
-        at, name, found = end.at, self.ctx.name(file.path), self.ctx.found
+        at, name, findings = end.at, self.ctx.name(file.path), self.ctx.found
         stop = has_bytes(file.path, at, file.size)
         if not last:
             code = "log-damage" if stop > at else "log-blank-missing"
@@ -179,11 +180,11 @@ class LogCheck:
             while not any(view[first : first + 4096]):
                 first += 4096
             first += next(i for i, byte in enumerate(view[first : first + 4096]) if byte)
-            found.add(
+            findings.add(
                 "log-stale", name, offset=first, expected=f"zeros from byte {at} on", actual=f"bytes up to {stop}"
             )
         elif stop > at:
-            found.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
+            findings.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
 
     def _report_damage(self, code: str, file: Segment, number: int, at: int, length: int, reason: str) -> None:
         self._epoch += 1
@@ -213,29 +214,39 @@ class LogCheck:
 
     def _is_met(self, damage: _Damage) -> bool:
         """Whether the next start looks there, and takes it for the end of the log."""
+        if self._is_dledger(damage):
+            return False
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
             return False
         return damage.number >= self.ctx.start.number
 
+    def _is_dledger(self, damage: _Damage) -> bool:
+        return self.ctx.log.segments.files[damage.number].entries
+
     def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
+        if self._is_dledger(damage):
+            return (
+                "a start of DLedger goes by the headers of entries alone: damage in a message stays, and its broker "
+                "puts neither it nor what it has read with it into queues"
+            )
         how_many = f"{behind} messages after it"
         if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
         if first is not None and self._is_met(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
-        words = "the next start does not check this file"
+        text = "the next start does not check this file"
         if damage.number >= self.ctx.start.after_next:
-            words += f"; the start after that does if the broker stops cleanly before, and cuts off {how_many}"
+            text += f"; the start after that does if the broker stops cleanly before, and cuts off {how_many}"
         else:
-            words += (
+            text += (
                 "; a start after a crash does if the checkpoint is missing or older than this file, and cuts off "
                 f"{how_many}"
             )
         if damage.code == "log-crc":
-            return f"{words}; until then consumers get the damaged body"
+            return f"{text}; until then consumers get the damaged body"
         if damage.code in ("log-blank-size", "log-batch-numbers"):
-            return words
-        return f"{words}; until then only the damaged messages are lost"
+            return text
+        return f"{text}; until then only the damaged messages are lost"
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -249,16 +260,16 @@ class LogCheck:
         view, size = file.view(), file.size
         rows: list[tuple[int, Record]] = []
         start = at
-        while isinstance(item := read(view, at, size), Record):
+        while isinstance(item := record_at(view, at, size), Record):
             self._builder.add(item)
             rows.append((at, item))
-            at += item.total_size
+            at = record_start(view, at + item.total_size)
             if len(rows) >= BATCH_RECORDS or at - start >= _WINDOW:
-                self._hand_on(file, start, columns_of(rows), self._builder.take())
+                self._hand_on(file, rows)
                 rows, start = [], at
                 yield
         if rows:
-            self._hand_on(file, start, columns_of(rows), self._builder.take())
+            self._hand_on(file, rows)
         return item
 
     def _bulk(self, file: Segment, at: int) -> Generator[None, None, End]:
@@ -288,14 +299,19 @@ class LogCheck:
 
     def _give(self, file: Segment, start: int, batch: RecordBatch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
-        position = file.base + ends - batch.size
-        self._take(Stretch(file, batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
+        at = ends - batch.size
+        self._take(Stretch(file, batch, file.base + at, np.concatenate(inner) if inner else at[:0], self._epoch))
         del inner[:-1]  # the last part may lie in the next batch too
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: RecordBatch) -> None:
-        self._give(file, start, batch, [self._look_at(file, columns)])
+    def _hand_on(self, file: Segment, rows: list[tuple[int, Record]]) -> None:
+        """As :meth:`_give`, of the records that the builder has; in a DLedger log they do not touch each other."""
+        columns = columns_of(rows)
+        inner = self._look_at(file, columns)
+        self._take(Stretch(file, self._builder.take(), file.base + columns.at, inner, self._epoch))
+        at, record = rows[-1]
+        self._advance(file, at + record.total_size, len(rows))
 
     def _look_at(self, file: Segment, columns: RecordColumns) -> Column:
         return self._record_check.check(file, columns)

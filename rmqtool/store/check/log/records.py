@@ -79,11 +79,11 @@ class RecordCheck:
 
     def check(self, file: Segment, rows: RecordColumns) -> Column:
         """Check records of one file; returns the physical positions of inner batches among them."""
-        name, found = self.ctx.name(file.path), self.ctx.found
+        name, findings = self.ctx.name(file.path), self.ctx.found
         real = file.base + rows.at
         wrong = np.flatnonzero(rows.physical_offset != real)
         if len(wrong):
-            found.many(
+            findings.many(
                 "log-position",
                 name,
                 len(wrong),

@@ -164,14 +164,14 @@ class BatchQueueCheck:
             physical = units["physical_offset"].astype(np.int64)
             row = np.searchsorted(expected.physical_offset, physical)
             row[row == len(left)] = 0
-            here = np.flatnonzero(valid(units) & (expected.physical_offset[row] == physical))
-            _rows, first = np.unique(row[here], return_index=True)
-            here = here[first]
-            here = here[left[row[here]]]
-            if len(here):
-                left[row[here]] = False
-                self._fields(queue, file, here, expected.part(row[here]))
-                queue.cursor = max(queue.cursor, (number, int(here.max()) + 1))
+            hits = np.flatnonzero(valid(units) & (expected.physical_offset[row] == physical))
+            _rows, first = np.unique(row[hits], return_index=True)
+            hits = hits[first]
+            hits = hits[left[row[hits]]]
+            if len(hits):
+                left[row[hits]] = False
+                self._fields(queue, file, hits, expected.part(row[hits]))
+                queue.cursor = max(queue.cursor, (number, int(hits.max()) + 1))
         return expected.part(left)
 
     def _fields(self, queue: BatchState, file: BatchFile, at: Column, expected: _Expected) -> None:
@@ -231,7 +231,7 @@ class BatchQueueCheck:
         for number, file in enumerate(queue.files):
             name = ctx.name(file.segment.path)
             matched_behind = number > end_file or (number == end_file and file.last_matched >= end_unit)
-            later = any(one.last_matched >= 0 for one in queue.files[end_file + 1 :])
+            later = any(file.last_matched >= 0 for file in queue.files[end_file + 1 :])
             if number == end_file and (matched_behind or later) and end_unit < file.capacity:
                 self._hole(queue, file, end_unit)
             stop = (
@@ -263,14 +263,14 @@ class BatchQueueCheck:
             )
 
     def _hole(self, queue: BatchState, file: BatchFile, unit: int) -> None:
-        found = file.units(unit, unit + 1)[0]
-        torn = any(found.tolist())
+        entry = file.units(unit, unit + 1)[0]
+        torn = any(entry.tolist())
         self.ctx.found.add(
             "bcq-torn" if torn else "bcq-hole",
             self.ctx.name(file.segment.path),
             offset=unit * BATCH_UNIT,
             expected="a unit",
-            actual=words(found) if torn else "zeros",
+            actual=words(entry) if torn else "zeros",
             **queue.about,
         )
 

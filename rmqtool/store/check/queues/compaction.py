@@ -51,8 +51,8 @@ def _compacted_topics(ctx: Context) -> set[str] | None:
     """Topics with that policy; None where no table of topics can be read."""
     for bak in (False, True):
         try:
-            if isinstance(found := read_config(ctx.layout, "topics.json", bak=bak), Topics):
-                return topics_with(found.topics, *COMPACTED)
+            if isinstance(config := read_config(ctx.layout, "topics.json", bak=bak), Topics):
+                return topics_with(config.topics, *COMPACTED)
         except RmqError:
             continue
     return None
@@ -60,11 +60,11 @@ def _compacted_topics(ctx: Context) -> set[str] | None:
 
 def _positions(ctx: Context) -> dict[str, int]:
     try:
-        found = positions_of(ctx.layout)
+        positions = positions_of(ctx.layout)
     except CorruptFile as err:
         ctx.found.add("compaction-checkpoint", f"{FOLDER}/{POSITIONS}", actual=str(err))
         return {}
-    return dict(found.offsets) if found is not None else {}
+    return dict(positions.offsets) if positions is not None else {}
 
 
 class _Check:
@@ -146,12 +146,12 @@ class _Check:
             expected = f"more than {self._last}"
             self._tell("compaction-order", file.path, expected=expected, actual=unit.base_queue_offset, **about)
         self._last = unit.base_queue_offset
-        found = self.queue.look(unit)
-        if isinstance(found, Damage):
-            actual = f"position {unit.physical_offset}: {found.reason}"
+        message = self.queue.look(unit)
+        if isinstance(message, Damage):
+            actual = f"position {unit.physical_offset}: {message.reason}"
             self._tell("compaction-no-record", file.path, expected="a record", actual=actual, **about)
             return
-        record = found.record
+        record = message.record
         says = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)
         topic = self.queue.topic.encode("utf-8", "surrogateescape")
         should = (topic, self.queue.queue_id, unit.base_queue_offset, unit.size, unit.physical_offset)
@@ -159,18 +159,18 @@ class _Check:
             expected, actual = _words(*should), _words(*says)
             self._tell("compaction-other-record", file.path, expected=expected, actual=actual, **about)
         elif not parse(record.properties).get(KEYS, "").strip():
-            self._tell("compaction-no-key", found.file.path, **(about | {"offset": found.at}))
+            self._tell("compaction-no-key", message.file.path, **(about | {"offset": message.at}))
 
     def _rest(self, file: Segment, units: "Array", count: int) -> None:
         """What follows the units of a file: nothing, or the end unit of one that was closed."""
         at = count * SIZE
         if count >= len(units) or is_zero(file.path, at, file.size):
             return
-        here = BatchEntry(*units[count].tolist())
+        entry = BatchEntry(*units[count].tolist())
         later = int(_valid(units[count + 1 :]).sum())
-        if here == END_UNIT and not later:
+        if entry == END_UNIT and not later:
             return
-        empty = not any(here)
+        empty = not any(entry)
         self._tell(
             "compaction-hole" if empty and later else "compaction-torn",
             file.path,
@@ -218,14 +218,14 @@ class _Check:
         if not wanted:
             return
         if not queue.queue.files and not queue.log.files:
-            made = all(self._soon(physical) for _offset, physical in wanted)
-            self._lack("compaction-behind" if made else "compaction-queue-missing", wanted)
+            all_soon = all(self._soon(physical) for _offset, physical in wanted)
+            self._lack("compaction-behind" if all_soon else "compaction-queue-missing", wanted)
             return
         known: set[int] = set()
         for _base, units in queue.runs():
             known.update(units["base_queue_offset"].tolist())
         missing = [one for one in wanted if one[0] not in known]
-        soon = [one for one in missing if one[0] >= queue.max_offset and self._soon(one[1])]
+        soon = [entry for entry in missing if entry[0] >= queue.max_offset and self._soon(entry[1])]
         for code, some in (("compaction-behind", soon), ("compaction-missing", sorted({*missing} - {*soon}))):
             if some:
                 self._lack(code, some)
@@ -250,16 +250,16 @@ class _Check:
         newest: dict[bytes, tuple[int, int, bool]] = {}
         topic = self.queue.topic.encode("utf-8", "surrogateescape")
         for entry in entries.entries(entries.min_offset(self.ctx.log.min_offset)) if entries is not None else ():
-            found = self.ctx.log.read(entry.physical_offset, crc=False)
-            if found is None or found.record.topic != topic:
+            message = self.ctx.log.read(entry.physical_offset, crc=False)
+            if message is None or message.record.topic != topic:
                 continue
-            key = parse(found.record.properties).get(KEYS, "")
+            key = parse(message.record.properties).get(KEYS, "")
             if not key.strip():
                 continue  # a broker does not take it
             raw = key.encode("utf-8", "surrogatepass")
             if (before := newest.pop(raw, None)) is not None and before[0] > self.position:
                 yield before[:2]
-            newest[raw] = (entry.queue_offset, entry.physical_offset, bool(found.record.body))
+            newest[raw] = (entry.queue_offset, entry.physical_offset, bool(message.record.body))
         for offset, physical, body in newest.values():
             if body or offset > self.position:
                 yield offset, physical

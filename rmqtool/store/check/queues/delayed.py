@@ -18,17 +18,17 @@ def was_delivered(log: CommitLog, physical_offset: int) -> bool:
     A copy has the same unique id and level, and the topic that the delayed message names; a message without unique id
     proves nothing.
     """
-    found = log.read(physical_offset, crc=False)
-    if found is None:
+    message = log.read(physical_offset, crc=False)
+    if message is None:
         return False
-    properties = parse(found.record.properties)
+    properties = parse(message.record.properties)
     unique, topic = properties.get(UNIQ_KEY), properties.get(REAL_TOPIC)
     if not unique or topic is None:
         return False
     for file in log.segments:
         if file.end <= physical_offset:
             continue
-        begin = max(found.physical_offset + found.record.total_size - file.base, 0)
+        begin = max(message.physical_offset + message.record.total_size - file.base, 0)
         try:
             for record in _records_with(file, unique.encode("utf-8", "surrogateescape"), begin):
                 copy = parse(record.properties)
@@ -44,7 +44,7 @@ def _records_with(file: Segment, mark: bytes, at: int) -> "list[Record]":
     """Records of one file from a byte on that hold these bytes."""
     view = file.view()
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    found = []
+    records = []
     while (hit := mapped.find(mark, at)) >= 0:
         at = hit + len(mark)
         before = hit
@@ -54,7 +54,7 @@ def _records_with(file: Segment, mark: bytes, at: int) -> "list[Record]":
                 break
             record = read(view, before - 4, file.size, crc=False)
             if isinstance(record, Record) and before - 4 + record.total_size > hit:
-                found.append(record)
+                records.append(record)
                 at = before - 4 + record.total_size
                 break
-    return found
+    return records

@@ -227,7 +227,7 @@ def _filler_inside(ctx: Context, queue: QueueState, run: Run) -> None:
 def _tell(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) -> None:
     path, at = queue.place(run.first)
     end = run.first + run.messages - 1
-    words = {
+    texts = {
         "cq-missing": f"{run.messages} messages of topic {queue.topic} cannot be reached",
         "cq-starts-late": f"{run.messages} messages of topic {queue.topic} cannot be reached, but are in the log",
         "cq-behind": f"{run.messages} messages of topic {queue.topic} are added by the next start",
@@ -240,7 +240,7 @@ def _tell(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) ->
         count=run.messages,
         expected=f"entries {run.first} to {end}, the first for physical offset {run.physical}",
         actual={BEFORE: "the queue begins later", FILLER: "fillers", EMPTY: "zeros"}.get(run.reason, "no entry"),
-        consequence=words[code],
+        consequence=texts[code],
         **about,
         **queue.about,
     )

@@ -27,7 +27,6 @@ from formats.variants.message_store import HALVES as HALF_FAMILY
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.codes.code import WARNING
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.message_store import SETTINGS, message_store
 
@@ -37,7 +36,7 @@ _HALF_TOPICS = {topic.encode() for topic in HALVES}
 
 def check_message_store(ctx: Context) -> None:
     """Check every entry of the database."""
-    if ctx.log_seen.absent or dledger_dirs(ctx.layout):
+    if ctx.log_seen.absent:
         return
     try:
         if (database := message_store(ctx.layout)) is not None:
@@ -60,8 +59,8 @@ def _entries(database: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
 
 def _record(ctx: Context, physical_offset: int) -> Record | None:
     """The record there; None also where the log has expired, and at what is no record."""
-    found = ctx.log.read(physical_offset, crc=False)
-    return found.record if found is not None else None
+    message = ctx.log.read(physical_offset, crc=False)
+    return message.record if message is not None else None
 
 
 def _timeline(ctx: Context, database: Database) -> None:

@@ -84,12 +84,14 @@ class QueueCheck:
     @cached_property
     def _deleted(self) -> dict[str, list[QueueState]]:
         """Topics that were deleted, with the queues that their messages name; once the log was read."""
-        topics, found = DeletedTopics(self.ctx.layout), defaultdict[str, list[QueueState]](list)
+        topics, deleted = DeletedTopics(self.ctx.layout), defaultdict[str, list[QueueState]](list)
         for queue in self.queues.values():
             if not queue.files and queue.next_ordinal is not None and topics.is_gone(queue.topic):
-                found[queue.topic].append(queue)
+                deleted[queue.topic].append(queue)
         return {
-            topic: queues for topic, queues in found.items() if all(queue.newest <= topics.changed for queue in queues)
+            topic: queues
+            for topic, queues in deleted.items()
+            if all(queue.newest <= topics.changed for queue in queues)
         }
 
     @property
@@ -163,23 +165,23 @@ class QueueCheck:
             at = ordinals[rows] - file.first
             units = file.at(at)
             kind = masks(units)
-            here = kind.valid & (units["physical_offset"] == position[rows])
-            own[rows] = here
-            file.matched += int(here.sum())
-            if here.any():
-                file.last_matched = max(file.last_matched, int(ordinals[rows[here]].max()))
-            if not here.all():
+            same = kind.valid & (units["physical_offset"] == position[rows])
+            own[rows] = same
+            file.matched += int(same.sum())
+            if same.any():
+                file.last_matched = max(file.last_matched, int(ordinals[rows[same]].max()))
+            if not same.all():
                 reasons[rows] = _why(kind)
             name = self.ctx.name(file.segment.path)
-            wrong = np.flatnonzero(here & (units["size"] != size[rows]))
+            wrong = np.flatnonzero(same & (units["size"] != size[rows]))
             if len(wrong):
                 self._sizes(queue, name, at[wrong], units["size"][wrong], size[rows[wrong]], file.first)
-            wrong = np.flatnonzero(here & (units["tags_code"] != tags[rows]))
-            self._tags.count(queue, int(here.sum()) - len(wrong))
+            wrong = np.flatnonzero(same & (units["tags_code"] != tags[rows]))
+            self._tags.count(queue, int(same.sum()) - len(wrong))
             if len(wrong):
-                found = rows[wrong]
+                actual = rows[wrong]
                 self._tags.differ(
-                    queue, file, at[wrong], units["tags_code"][wrong], tags[found], times[found], position[found]
+                    queue, file, at[wrong], units["tags_code"][wrong], tags[actual], times[actual], position[actual]
                 )
         if not own.all():
             self._without_entry(queue, np.flatnonzero(~own), ordinals, position, times, reasons)

@@ -16,7 +16,6 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.dispatch.light import is_light, light_queue_id
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.log.commit_log import Damage
@@ -52,8 +51,6 @@ class _Queue:
 
 def open_database(ctx: Context) -> Database | None:
     """The store's database of queues; None where it has none, or where it cannot be read, which is reported."""
-    if dledger_dirs(ctx.layout):
-        return None  # its units point into a log that is not read
     place = queue_database_place(ctx.layout) or QUEUES
     try:
         return queue_database(ctx.layout)
@@ -128,9 +125,9 @@ class RocksQueueCheck:
         at = np.searchsorted(units["offset"], ordinals)
         there = at < len(units)
         there[there] = units["offset"][at[there]] == ordinals[there]
-        here = there.copy()
-        here[there] = units["physical"][at[there]] == position[there]
-        queue.matched += int(here.sum())
+        same = there.copy()
+        same[there] = units["physical"][at[there]] == position[there]
+        queue.matched += int(same.sum())
 
         def tell(code: str, rows: Column, expected: Column, field: str | None) -> None:
             def detail(i: int) -> dict[str, Any]:
@@ -143,16 +140,16 @@ class RocksQueueCheck:
 
             self.ctx.found.many(code, self._place, len(rows), detail, **queue.about)
 
-        late = np.flatnonzero(~here & ~due)
+        late = np.flatnonzero(~same & ~due)
         if len(late):
             queue.behind += len(late)
             if queue.first_behind is None:
                 queue.first_behind = int(ordinals[late[0]])
         tell("rcq-missing", np.flatnonzero(~there & due), position, None)
-        tell("rcq-other", np.flatnonzero(there & ~here & due), position, "physical")
+        tell("rcq-other", np.flatnonzero(there & ~same & due), position, "physical")
         compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
         for field, expected in compared.items():
-            rows = np.flatnonzero(here)
+            rows = np.flatnonzero(same)
             tell(f"rcq-{field}", rows[units[field][at[rows]] != expected[rows]], expected, field)
 
     def finish(self) -> Iterator[None]:
@@ -230,15 +227,15 @@ class RocksQueueCheck:
         for offset, unit in queue.units.units(low):
             if unit.physical_offset < self.ctx.log.min_offset:
                 continue
-            found = self.ctx.log.look(unit.physical_offset, crc=False)
-            if isinstance(found, Damage):
-                actual = f"physical offset {unit.physical_offset}: {found.reason}"
+            item = self.ctx.log.look(unit.physical_offset, crc=False)
+            if isinstance(item, Damage):
+                actual = f"physical offset {unit.physical_offset}: {item.reason}"
             elif is_light(queue.units.topic) or (
-                (found.record.topic, found.record.queue_id) == (topic, queue.units.queue_id)
-                and found.record.queue_offset == offset
+                (item.record.topic, item.record.queue_id) == (topic, queue.units.queue_id)
+                and item.record.queue_offset == offset
             ):
                 continue
             else:
-                name = found.record.topic.decode("utf-8", "replace")
-                actual = f"{name} {found.record.queue_id}, queue offset {found.record.queue_offset}"
+                name = item.record.topic.decode("utf-8", "replace")
+                actual = f"{name} {item.record.queue_id}, queue offset {item.record.queue_offset}"
             self.ctx.found.add("rcq-no-message", self._place, queueOffset=offset, actual=actual, **queue.about)

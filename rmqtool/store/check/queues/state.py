@@ -97,10 +97,10 @@ class FileSummary:
 
     def units(self, start: int, stop: int) -> Units:
         """Units [start, stop), those in holes too."""
-        found = np.zeros(stop - start, CQ_ENTRY.dtype)
+        array = np.zeros(stop - start, CQ_ENTRY.dtype)
         for first, part in self.runs(start, stop):
-            found[first - start : first - start + len(part)] = part
-        return found
+            array[first - start : first - start + len(part)] = part
+        return array
 
     def at(self, numbers: Column) -> Units:
         """The units with these numbers."""

@@ -93,8 +93,8 @@ class TagCheck:
     def _deliver_time(
         self, queue: QueueState, name: str, code: int, wanted: int, time: int, position: int, about: dict[str, Any]
     ) -> None:
-        found = self.ctx.log.read(position, crc=False)
-        tags = parse(found.record.properties).get(TAGS) if found else None
+        message = self.ctx.log.read(position, crc=False)
+        tags = parse(message.record.properties).get(TAGS) if message else None
         if code == (java_hash(tags) if tags else 0):
             self.ctx.found.add("cq-delay-hash", name, expected=wanted, actual=code, **about)
             return

@@ -13,7 +13,6 @@ from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
-from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.message_store import Timeline, timeline_of
@@ -38,7 +37,7 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
     """
     files = TimerFiles(ctx.layout)
     queue = open_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID) if queues else _in_database(ctx)
-    if not files.present or ctx.log_seen.absent or dledger_dirs(ctx.layout):  # whose messages are not read
+    if not files.present or ctx.log_seen.absent:
         return
     try:
         timeline = _timeline(ctx)
@@ -91,11 +90,11 @@ class _Check:
         turned = wheel is not None and bool(wheel["time"].any())
         used = bool(turned or files.end or (self.queue is not None and self.queue.max_offset))
         check_timer_files(self.ctx, files, used=used)
-        found = waiting(files)
-        self._slots(found)
-        self._messages(found)
+        in_wheel = waiting(files)
+        self._slots(in_wheel)
+        self._messages(in_wheel)
         if self.queue is not None:
-            self._queue(found, self.queue)
+            self._queue(in_wheel, self.queue)
 
     def _slots(self, found: Waiting) -> None:
         add = self.ctx.found.many
@@ -152,12 +151,12 @@ class _Check:
         return time // self.files.precision * self.files.precision
 
     def _unusable(self, message: TimerMessage, reason: str) -> None:
-        found = self.ctx.log.segments.find(message.physical_offset)
-        assert found is not None  # the message was read there
+        file = self.ctx.log.segments.find(message.physical_offset)
+        assert file is not None  # the message was read there
         self.ctx.found.add(
             "timer-properties",
-            self.ctx.name(found.path),
-            offset=message.physical_offset - found.base,
+            self.ctx.name(file.path),
+            offset=message.physical_offset - file.base,
             topic=timer.TOPIC,
             queueId=message.record.queue_id,
             queueOffset=message.record.queue_offset,

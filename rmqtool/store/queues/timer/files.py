@@ -148,14 +148,14 @@ class TimerFiles:
             low: physical offset at which the commit log begins.
         """
         last = (self.file_size - timer.BLANK_SIZE) // timer.UNIT_SIZE * timer.UNIT_SIZE - timer.UNIT_SIZE
-        found: list[Segment] = []
+        expired: list[Segment] = []
         for file in self.log.files[:-1]:
             unit = timer.read_unit(file.view(), last, file.size) if 0 <= last < file.size else None
             file.release()
             if not isinstance(unit, timer.LogUnit) or unit.physical_offset >= low:
                 break
-            found.append(file)
-        return found
+            expired.append(file)
+        return expired
 
     def sound_end(self, log_end: int) -> int:
         """Position after the last unit before the first that leads behind the end of the commit log.

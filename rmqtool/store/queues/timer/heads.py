@@ -47,20 +47,20 @@ def lead_to_records(log: CommitLog, units: "Array") -> "Array":
 
     Topic and properties are not looked at.
     """
-    found = np.zeros(len(units), bool)
+    leading = np.zeros(len(units), bool)
     offsets = units["physical_offset"].astype(np.int64)
     for file in log.segments:
-        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
-        if len(here):
-            heads = _heads(np.frombuffer(file.view(), np.uint8), offsets[here] - file.base)
-            found[here] = (
+        inside = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
+        if len(inside):
+            heads = _heads(np.frombuffer(file.view(), np.uint8), offsets[inside] - file.base)
+            leading[inside] = (
                 np.isin(heads["magic"], _MAGICS)
-                & (heads["total_size"] == units["message_size"][here])
-                & (heads["physical_offset"] == offsets[here])
+                & (heads["total_size"] == units["message_size"][inside])
+                & (heads["physical_offset"] == offsets[inside])
                 & (heads["queue_id"] == timer.QUEUE_ID)
             )
             file.release()
-    return found
+    return leading
 
 
 def _heads(data: "Array", at: "Array") -> "Array":
@@ -69,8 +69,8 @@ def _heads(data: "Array", at: "Array") -> "Array":
 
 def windows(data: "Array", at: "Array", size: int) -> "Array":
     """So many bytes from each place on, of shape (places, size)."""
-    found: Array = sliding_window_view(data, size)[at]
-    return found
+    cut: Array = sliding_window_view(data, size)[at]
+    return cut
 
 
 def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[TimerHeads]:
@@ -82,9 +82,9 @@ def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[Tim
     """
     offsets = units["physical_offset"][chosen].astype(np.int64)
     for file in log.segments:
-        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
-        if len(here):
-            yield _in_file(file, chosen[here], offsets[here] - file.base, units["message_size"][chosen[here]])
+        inside = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
+        if len(inside):
+            yield _in_file(file, chosen[inside], offsets[inside] - file.base, units["message_size"][chosen[inside]])
             file.release()
 
 

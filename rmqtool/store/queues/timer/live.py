@@ -96,17 +96,17 @@ class LiveTimer:
         return self.layout.command("check")
 
     def _load(self, files: TimerFiles) -> None:
-        found = waiting(files)
+        wheel = waiting(files)
         # nothing has expired where the log begins at 0
-        missing = () if CommitLog(self.layout).min_offset > 0 else found.expired
-        if lost := len(found.outside) + len(found.broken) + len(missing):
+        missing = () if CommitLog(self.layout).min_offset > 0 else wheel.expired
+        if lost := len(wheel.outside) + len(wheel.broken) + len(missing):
             raise Refused(
                 f"{self.layout.root}: {lost} links of the timer wheel lead to no unit of the timer log: messages may "
                 f"be lost: {self.layout.command('rebuild', 'timer')} makes both again"
             )
-        sound = found.position < self._end
-        positions, fires = found.position[sound], found.slot_time[sound]
-        units = found.units[sound]
+        sound = wheel.position < self._end
+        positions, fires = wheel.position[sound], wheel.slot_time[sound]
+        units = wheel.units[sound]
         if len(units):
             counts = np.where(units["magic"] & timer.MAGIC_DELETE, -1, 1)
             times, starts = np.unique(fires, return_index=True)
@@ -183,16 +183,16 @@ class LiveTimer:
         Raises:
             Refused: a link leads to no unit.
         """
-        found: list[timer.LogUnit] = []
+        chain: list[timer.LogUnit] = []
         at = self._slots[time].last_position
         while at >= self._first:
             unit = self._unit(at)
-            found.append(unit)
+            chain.append(unit)
             if unit.previous_position >= at:
                 raise Refused(f"{self.layout.root}: timer log, {at}: a link leads forward: see {self._check}")
             at = unit.previous_position
-        found.reverse()
-        return found
+        chain.reverse()
+        return chain
 
     def _unit(self, position: int) -> timer.LogUnit:
         if position + timer.UNIT_SIZE > self._end - len(self._held):

@@ -165,16 +165,16 @@ def records_at(log: CommitLog, offsets: Iterable[int]) -> Iterator[tuple[int, Re
     """(number, record) of each physical offset at which there is a record; checksums of bodies are not looked at."""
     read, last = 0, None
     for number, offset in enumerate(offsets):
-        found = log.read(offset, crc=False)
-        if found is None:
+        message = log.read(offset, crc=False)
+        if message is None:
             continue
-        if last is not None and last is not found.file:
+        if last is not None and last is not message.file:
             last.release()
             read = 0
-        last, read = found.file, read + found.record.total_size
+        last, read = message.file, read + message.record.total_size
         if read >= _WINDOW:
             last.forget(0, last.size)
             read = 0
-        yield number, found.record
+        yield number, message.record
     if last is not None:
         last.release()

@@ -115,8 +115,8 @@ def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool
     coming = (time > 0) & (time % timer.SLOTS == beyond) & (time >= read)
     if read > 0:
         coming &= time - read < timer.SLOTS
-    found: Array = beyond[coming]
-    return found
+    leading: Array = beyond[coming]
+    return leading
 
 
 def units_are_gone(files: TimerFiles) -> bool:
@@ -142,7 +142,7 @@ def message_of_last_unit(files: TimerFiles, log: CommitLog, end: int, log_end: i
     offset, size = int.from_bytes(data[:8], "big", signed=True), int.from_bytes(data[8:], "big", signed=True)
     if offset < 0 or size <= 0 or offset + size > log_end:
         return None
-    found = log.read(offset, crc=False)
-    if found is None or found.record.total_size > size:
+    message = log.read(offset, crc=False)
+    if message is None or message.record.total_size > size:
         return None
-    return found.record.queue_id, found.record.queue_offset, offset, size
+    return message.record.queue_id, message.record.queue_offset, offset, size

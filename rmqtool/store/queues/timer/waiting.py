@@ -49,14 +49,14 @@ class Waiting(NamedTuple):
     @property
     def rolled(self) -> "Array":
         """Which units are moved on when they fire, for their time is farther away than the wheel reaches."""
-        found: Array = (self.units["magic"] & timer.MAGIC_ROLL) != 0
-        return found
+        marked: Array = (self.units["magic"] & timer.MAGIC_ROLL) != 0
+        return marked
 
     @property
     def deletes(self) -> "Array":
         """Which units are marks that recall another message of the same slot."""
-        found: Array = (self.units["magic"] & timer.MAGIC_DELETE) != 0
-        return found
+        marked: Array = (self.units["magic"] & timer.MAGIC_DELETE) != 0
+        return marked
 
 
 def heads(files: TimerFiles) -> tuple["Array", "Array"]:
@@ -94,15 +94,15 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
     outside, broken, gone = [slots[~inside]], [], []
     origin = np.where(inside, -1 - slots, 0)[inside]  # who links there: -1 - slot, or a unit's position
     wanted, label = wanted[inside], label[inside]
-    found: list[tuple[Array, Array, Array]] = []
+    chains: list[tuple[Array, Array, Array]] = []
     for file in reversed(files.log.files):
-        here = wanted >= file.base
-        if here.any():
-            step = _in_file(files, file, wanted[here], label[here], origin[here])
-            found.append((step.position, step.label, step.units))
+        in_file = wanted >= file.base
+        if in_file.any():
+            step = _in_file(files, file, wanted[in_file], label[in_file], origin[in_file])
+            chains.append((step.position, step.label, step.units))
             outside.append(-1 - step.lost[step.lost < 0])
             broken.append(step.lost[step.lost >= 0])
-            keep = ~here
+            keep = ~in_file
             wanted = np.concatenate((wanted[keep], step.wanted))
             label = np.concatenate((label[keep], step.wanted_label))
             origin = np.concatenate((origin[keep], step.origin))
@@ -112,9 +112,9 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
         outside.append(early)
         early = _NONE
     gone.append(origin[origin >= 0])
-    position = np.concatenate([part[0] for part in found] or [_NONE])
-    fires = np.concatenate([part[1] for part in found] or [_NONE])
-    units = np.concatenate([part[2] for part in found] or [np.empty(0, TIMER_LOG_UNIT.dtype)])
+    position = np.concatenate([part[0] for part in chains] or [_NONE])
+    fires = np.concatenate([part[1] for part in chains] or [_NONE])
+    units = np.concatenate([part[2] for part in chains] or [np.empty(0, TIMER_LOG_UNIT.dtype)])
     order = np.lexsort((position, fires))
     return Waiting(
         position[order],

@@ -24,6 +24,6 @@ def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryR
         UnreadableStore: a file of the log cannot be read.
     """
     with planning(layout.root) as change:
-        found = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
-    said = unfit(layout)
-    return replace(found, warnings=[*said, *found.warnings], unfit=said)
+        plan = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
+    warnings = unfit(layout)
+    return replace(plan, warnings=[*warnings, *plan.warnings], unfit=warnings)

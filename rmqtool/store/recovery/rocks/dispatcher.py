@@ -71,14 +71,14 @@ class RocksDispatcher(Dispatcher):
         """Lowest and next queue offset of all queues, as the broker tells them; the next time it may tell others."""
         if self.destroyed:
             return []
-        found = []
+        rows = []
         for (topic, queue_id), queue in sorted(self.planned.items()):
             try:
                 low = queue.min_offset(log_begins)
             except CorruptFile as err:
                 self.unread, low = err.reason, -1
-            found.append(QueueRange(topic=topic, queueId=queue_id, minOffset=low, maxOffset=queue.max_offset))
-        return found
+            rows.append(QueueRange(topic=topic, queueId=queue_id, minOffset=low, maxOffset=queue.max_offset))
+        return rows
 
     def put(self, batch: RecordBatch) -> None:
         super().put(batch)

@@ -80,13 +80,13 @@ class PlannedQueue:
         if self.last.physical_offset < log_begins:
             self.first = RocksOffset(log_begins, self.last.queue_offset + 1)
             return self.first.queue_offset
-        found = self._search(noted, self.last.queue_offset, log_begins, lowest=True)
-        if found is None:
+        lowest_offset = self._search(noted, self.last.queue_offset, log_begins, lowest=True)
+        if lowest_offset is None:
             if self.last.queue_offset != noted:
                 self.first = self.last
             return noted
-        self.first = found
-        return found.queue_offset
+        self.first = lowest_offset
+        return lowest_offset.queue_offset
 
     def destroy(self) -> None:
         """All units go."""
@@ -104,10 +104,10 @@ class PlannedQueue:
         low = self.min_offset(log_begins)
         if self.first is None or self.first.queue_offset != low or self.first.physical_offset > end:
             return False
-        found = self._search(low, self.last.queue_offset, end, lowest=False)
+        highest = self._search(low, self.last.queue_offset, end, lowest=False)
         before = self.last.queue_offset
-        if found is not None:
-            self.last = found
+        if highest is not None:
+            self.last = highest
         elif before != low:
             self.last = self.first  # one message stays, whatever it is
         self.cut += max(before - self.last.queue_offset, 0)
@@ -115,18 +115,18 @@ class PlannedQueue:
 
     def _search(self, low: int, high: int, target: int, *, lowest: bool) -> RocksOffset | None:
         """The first unit at or behind a physical offset, or the last before it, as the broker's halving finds it."""
-        found: RocksOffset | None = None
+        nearest: RocksOffset | None = None
         while high >= low:
             middle = low + (high - low) // 2
             physical = self.physical_offset(middle)
             if physical is None or physical < target:
                 low = middle + 1
                 if physical is not None and not lowest:
-                    found = RocksOffset(physical, middle)
+                    nearest = RocksOffset(physical, middle)
                 continue
             if lowest:
-                found = RocksOffset(physical, middle)
+                nearest = RocksOffset(physical, middle)
             if physical == target:
                 break
             high = middle - 1
-        return found
+        return nearest

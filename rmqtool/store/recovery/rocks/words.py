@@ -29,23 +29,23 @@ NOT_IN_PLACE = (
 
 def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispatcher) -> list[str]:
     """All of them."""
-    said = list(inputs.rules.warnings())
+    warnings = list(inputs.rules.warnings())
     if verdict.passed_over is not None:
-        said.append(
+        warnings.append(
             f"{verdict.passed_over} at {verdict.known} is the first message that the database does not have: a 5.3 "
             "broker leaves it out after a clean stop, and no later start adds it"
         )
     if inputs.rules.waits:
-        said.append(
+        warnings.append(
             "recheckReputOffsetFromCq is on: the start dispatches the whole log again, which this plan does not show"
         )
     if dispatcher.too_long is not None:
         name = dispatcher.too_long
-        said.append(
+        warnings.append(
             f"topic {name[:40]!r}...: its name is too long for the broker's keys: the broker tries for ever to store it"
         )
     if dispatcher.stuck:
-        said.append(
+        warnings.append(
             f"{_name_queues(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: "
             "consumers "
             "wait at offsets that do not exist"
@@ -57,7 +57,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     ]
     if behind and verdict.files:
         does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
-        said.append(
+        warnings.append(
             f"{_name_queues(behind)}: the last unit points beyond the end of the log, and the broker {does}: "
             "consumers get "
             "nothing for it"
@@ -66,13 +66,13 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
         names = ", ".join(map(repr, unknown[:_NAMED])) + (
             f" and {len(unknown) - _NAMED} more" if unknown[_NAMED:] else ""
         )
-        said.append(
+        warnings.append(
             f"topics that are not in the table of topics: {names}: ten minutes after its start a broker deletes "
             "their queues from the database"
         )
     if dispatcher.unread is not None:
-        said.append(f"a part of the database cannot be read ({dispatcher.unread}): nothing is known of its queues")
-    return said
+        warnings.append(f"a part of the database cannot be read ({dispatcher.unread}): nothing is known of its queues")
+    return warnings
 
 
 def _unknown_topics(inputs: StoreInputs, dispatcher: RocksDispatcher) -> list[str]:
@@ -83,8 +83,8 @@ def _unknown_topics(inputs: StoreInputs, dispatcher: RocksDispatcher) -> list[st
         return []
     if not isinstance(table, Topics):
         return []
-    found = {topic for topic, _queue_id in dispatcher.planned if not _is_kept(topic)}
-    return sorted(found - table.topics.keys())
+    unknown = {topic for topic, _queue_id in dispatcher.planned if not _is_kept(topic)}
+    return sorted(unknown - table.topics.keys())
 
 
 def _is_kept(topic: str) -> bool:
@@ -100,27 +100,27 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     """What the broker would do, in words. An empty list means that it would change nothing."""
     inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
     root, place = inputs.layout.root, queue_database_place(inputs.layout) or QUEUES
-    said: list[str] = []
+    actions: list[str] = []
     if inputs.aborted:
-        said.append("treat the last stop as a crash, because there is a file abort")
+        actions.append("treat the last stop as a crash, because there is a file abort")
     if verdict.stop is not None and verdict.stop_file is not None:
         path, at, size = verdict.stop_file.path, stopped_at(verdict.stop), verdict.stop_file.size
         if has_bytes(path, at, size) > at:
-            said.append(f"overwrite bytes {at} to {size} of {os.path.relpath(path, root)}")
-    said += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
+            actions.append(f"overwrite bytes {at} to {size} of {os.path.relpath(path, root)}")
+    actions += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
     changes = dispatcher.changes
     if dispatcher.destroyed:
-        said.append(f"remove {place} and begin it again: queue offsets continue where they were")
+        actions.append(f"remove {place} and begin it again: queue offsets continue where they were")
     if added := sum(change.entriesAdded for change in changes):
-        said.append(f"put {counted(added, 'unit')} into {place}")
+        actions.append(f"put {counted(added, 'unit')} into {place}")
     if back := sum(bool(change.entriesCut) for change in changes):
-        said.append(f"set the ends of {counted(back, 'queue')} back in {place}")
+        actions.append(f"set the ends of {counted(back, 'queue')} back in {place}")
     if dispatcher.built != dispatcher.found_built:
-        said.append(f"note in {place} that queues have the log up to {dispatcher.built}")
-    said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
-    if said and index.added > index.repeated:
-        said.append(f"put {counted(index.added, 'entry', 'entries')} into index")
-    return said
+        actions.append(f"note in {place} that queues have the log up to {dispatcher.built}")
+    actions += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
+    if actions and index.added > index.repeated:
+        actions.append(f"put {counted(index.added, 'entry', 'entries')} into index")
+    return actions
 
 
 def report(recovery: Recovery) -> RecoveryReport:

@@ -1,4 +1,4 @@
-"""consume as a member of a group: what stdout has taken is committed."""
+"""``consume --ack``: as a member of a group, commit what was written to stdout."""
 
 import asyncio
 import re
@@ -27,8 +27,8 @@ from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
 
 _BATCH = 32
-_ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
-_LOOK, _ASK = 0.2, 2.0  # s between two looks whether all is consumed, and between two whether there is still as much
+_ERROR_PAUSE = 1.0  # s before a failed pull is tried again
+_LOOK, _ASK = 0.2, 2.0  # s between checks whether all is consumed, and whether queues have become shorter
 
 
 def run(
@@ -80,12 +80,12 @@ def _beginning(start: str | None) -> tuple[From, int | None]:
 
 
 class _Rows:
-    """The listener: writes messages, and has consumed them when stdout has taken them.
+    """The listener: messages count as consumed once they are written to stdout.
 
     Attributes:
-        done: no more is to be written, or can be.
-        error: why it cannot be.
-        count: rows that stdout has taken.
+        done: nothing more is to be written, or can be.
+        error: why nothing more can be written.
+        count: rows written.
     """
 
     def __init__(self, output: str, body: str, limit: int | None) -> None:
@@ -96,7 +96,7 @@ class _Rows:
         self._last = time.monotonic()
 
     async def listen(self, messages: Sequence[Received]) -> None:
-        """Write messages. Without an end where that is over: so they are neither consumed nor sent back."""
+        """Write messages. Once done it never returns, so that later messages are neither consumed nor sent back."""
         if not self.done.is_set():
             try:
                 for message in messages:
@@ -116,7 +116,7 @@ class _Rows:
         await asyncio.Event().wait()
 
     def end(self, error: Exception) -> None:
-        """Write nothing more: a queue is not the one that was read."""
+        """Stop: a queue is no longer the one that was read."""
         if self.error is None:
             self.error = MadeAgain(
                 f"{error}. Nothing of it was committed since then. The same command begins where the group is now; "
@@ -125,7 +125,7 @@ class _Rows:
         self.done.set()
 
     async def until_idle(self, seconds: float) -> bool:
-        """Until no message has come for so long."""
+        """Wait until no message has come for this long."""
         while (left := self._last + seconds - time.monotonic()) > 0:
             await asyncio.sleep(left)
         return True
@@ -194,7 +194,7 @@ async def _until(event: asyncio.Event) -> bool:
 async def _until_consumed(
     consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], stop: asyncio.Event
 ) -> bool:
-    """Until the group, this process and others, is behind what was there when this process began."""
+    """Wait until the group has consumed everything that was there when this process began."""
     await consumer.joined()
     left, asked = dict(ends), time.monotonic()
     while left:
@@ -212,7 +212,7 @@ async def _until_consumed(
 
 
 async def _check_end(puller: Puller, queue: MessageQueue, end: int, stop: asyncio.Event) -> None:
-    """That a queue has not become shorter, whose end would be waited for without end.
+    """Check that a queue has not become shorter: its old end would never be reached.
 
     Raises:
         MadeAgain: it has.

@@ -1,0 +1,122 @@
+"""A DLedger log: its entries one behind the other, and the index that leads to them.
+
+The messages in it are checked with those of every other log.
+
+Source: io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore (recover).
+"""
+
+from zlib import crc32
+
+from formats.endings import Ending, UnitEnd
+from formats.errors import FormatError
+from formats.variants.dledger import HEAD_SIZE, DLedgerEntry
+from rmqtool.errors import RmqError
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.store.log.dledger import DLedgerLog, is_end
+from rmqtool.words import counted
+
+
+def check_dledger(ctx: Context) -> None:
+    """Check every DLedger log of the store, where there is one."""
+    for log in DLedgerLog.of(ctx.layout):
+        if log.data.files and not log.holds_events():
+            _Check(ctx, log).run()
+
+
+class _Check:
+    def __init__(self, ctx: Context, log: DLedgerLog) -> None:
+        self.ctx, self.log = ctx, log
+        self.before: DLedgerEntry | None = None
+        self.wrong_units = 0
+        self.first_wrong: tuple[int, str, str] | None = None  # index, expected, actual
+
+    def run(self) -> None:
+        last_used = self._last_used()
+        ended: Segment | None = None  # a file that ends without a blank
+        for file, position, entry in self.log.entries():
+            if isinstance(entry, UnitEnd):
+                self._end(file, position, entry, last=file.base >= last_used)
+                ended = file if entry.ending is Ending.UNWRITTEN and file.base < last_used else None
+                if ended is not None:
+                    self._broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
+                    self.before = None
+            else:
+                self._entry(file, position, entry)
+        self._index()
+        self._marks()
+
+    def _last_used(self) -> int:
+        """Offset of the last file with anything in it."""
+        return max((file.base for file in self.log.data if has_bytes(file.path, 0, file.size)), default=0)
+
+    def _broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
+        self.ctx.found.add(
+            "dledger-entry", self.ctx.name(file.path), offset=position - file.base, expected=expected, actual=actual
+        )
+
+    def _end(self, file: Segment, position: int, end: UnitEnd, *, last: bool) -> None:
+        if is_end(end):
+            return
+        at = position - file.base
+        if not last or next_in_file(file, at + 1 + HEAD_SIZE) < file.size:
+            self._broken(file, position, "an entry", end.reason)
+            self.before = None
+        else:
+            name = self.ctx.name(file.path)
+            self.ctx.found.add("dledger-torn", name, offset=at, expected="a whole entry, or zeros", actual=end.reason)
+
+    def _entry(self, file: Segment, position: int, entry: DLedgerEntry) -> None:
+        found, name, at = self.ctx.found, self.ctx.name(file.path), position - file.base
+        if entry.position != position:
+            self._broken(file, position, f"position {position}", f"position {entry.position}")
+        if entry.body_crc:
+            body = file.mapped()[at + HEAD_SIZE : at + entry.size]
+            if (checksum := crc32(body)) != entry.body_crc & 0xFFFFFFFF:
+                words = f"0x{checksum:08X}", f"0x{entry.body_crc & 0xFFFFFFFF:08X}"
+                found.add("dledger-crc", name, offset=at, expected=words[0], actual=words[1])
+        if self.before is not None:
+            if entry.index != self.before.index + 1:
+                expected = f"index {self.before.index + 1}"
+                found.add("dledger-gap", name, offset=at, expected=expected, actual=f"index {entry.index}")
+            if entry.term < self.before.term:
+                expected = f"term {self.before.term} or later"
+                found.add("dledger-term", name, offset=at, expected=expected, actual=f"term {entry.term}")
+        unit = self.log.unit(entry.index)
+        if unit is None or unit != (entry.magic, position, entry.size, entry.index, entry.term):
+            actual = "nothing is written" if unit is None else f"byte {unit.position}, {unit.size} bytes"
+            self._wrong_unit(entry.index, f"byte {position}, {entry.size} bytes, term {entry.term}", actual)
+        self.before = entry
+
+    def _wrong_unit(self, index: int, expected: str, actual: str) -> None:
+        self.wrong_units += 1
+        self.first_wrong = self.first_wrong or (index, expected, actual)
+
+    def _index(self) -> None:
+        following = self.before.index + 1 if self.before is not None else 0
+        if (unit := self.log.unit(following)) is not None and self.log.entry(unit) is None:
+            self._wrong_unit(following, "nothing: the log ends before it", f"byte {unit.position}, {unit.size} bytes")
+        if self.first_wrong is not None:
+            index, expected, actual = self.first_wrong
+            self.ctx.found.add(
+                "dledger-index",
+                f"{self.ctx.name(self.log.folder)}/index",
+                count=self.wrong_units,
+                expected=f"unit {index}: {expected}",
+                actual=f"{actual}; {counted(self.wrong_units, 'unit')} in all",
+            )
+
+    def _marks(self) -> None:
+        found, name = self.ctx.found, f"{self.ctx.name(self.log.folder)}/checkpoint"
+        try:
+            _end, committed = self.log.marks()
+            last = self.before.index if self.before is not None else -1
+            if committed > last:
+                found.add("dledger-lost", name, count=committed - last, expected=f"at most {last}", actual=committed)
+            elif (behind := self.log.uncommitted()) is not None:
+                words = f"{counted(behind.entries, 'message')} from physical offset {behind.physical_offset} on"
+                found.add("dledger-uncommitted", name, count=behind.entries, expected=committed, actual=words)
+        except (FormatError, RmqError) as err:
+            found.add("file-unreadable", name, actual=str(err))

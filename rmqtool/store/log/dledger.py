@@ -1,0 +1,231 @@
+"""A DLedger log beside its data: entries, their index, and how far the group is known to have them.
+
+Records of the entries are read as those of any commit log (:meth:`StoreLayout.commit_log`); this is about the rest.
+
+Source: io.openmessaging.storage.dledger (DLedgerMmapFileStore, MemberState) 0.3; store-formats 8.8.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from formats.endings import Ending, UnitEnd
+from formats.errors import FormatError
+from formats.layouts.derived import DLEDGER_INDEX_UNIT
+from formats.variants.dledger import HEAD_SIZE, MAGIC_ENTRY, DLedgerEntry, parse_checkpoint, parse_current_term
+from formats.variants.dledger import read_entry as parse_entry
+from rmqtool.errors import RmqError
+from rmqtool.store.disk.remote import place_of
+from rmqtool.store.disk.segments import Segment, Segments, read_small
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import next_in_file
+from rmqtool.words import counted
+
+UNIT = DLEDGER_INDEX_UNIT.size
+_EVENT_TYPE = 2  # bytes of an event of a controller before its JSON
+_WINDOW = 16 << 20
+
+
+class IndexUnit(NamedTuple):
+    """One unit of the index, as stored."""
+
+    magic: int
+    position: int
+    size: int
+    index: int  # type: ignore[assignment]
+    term: int
+
+
+class Uncommitted(NamedTuple):
+    """Entries behind the last one of which the member knows that a majority has it."""
+
+    committed: int  # index of that one
+    entries: int
+    physical_offset: int  # of the first one's record
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerLog:
+    """One member's log.
+
+    Attributes:
+        folder: ``dledger-ID``.
+        data: files of its entries.
+        index: files of its index.
+    """
+
+    folder: str
+    data: Segments
+    index: Segments
+
+    @classmethod
+    def of(cls, layout: StoreLayout) -> "list[DLedgerLog]":
+        """Every DLedger log of a store: one, as brokers write them.
+
+        Raises:
+            UnreadableStore: a directory cannot be listed.
+        """
+        folders = layout.dledger_dirs()
+        where = layout.configured_paths("storePathDLedgerCommitLog")
+        found = []
+        for folder in folders:
+            data = where or [os.path.join(folder, "data")]
+            segments = Segments.of(data, layout.entries_at, entries=data)
+            found.append(cls(folder, segments, layout.files_in(os.path.join(folder, "index"))))
+        return found
+
+    def marks(self) -> tuple[int, int]:
+        """(end index, committed index) as the member has written them down last; -1 for what it has not.
+
+        Raises:
+            CorruptFile, UnreadableStore: the file cannot be read.
+            BadText: there is something else in it.
+        """
+        data = read_small(os.path.join(self.folder, "checkpoint"))
+        return parse_checkpoint(data) if data is not None else (-1, -1)
+
+    def term(self) -> tuple[int, str]:
+        """(term, whom the member has voted for); -1 and nothing where it has not written them down.
+
+        Raises:
+            CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
+        """
+        data = read_small(os.path.join(self.folder, "currterm"))
+        return parse_current_term(data) if data is not None else (-1, "")
+
+    def unit(self, index: int) -> IndexUnit | None:
+        """The unit of an entry; None where none is written."""
+        file = self.index.find(index * UNIT) if index >= 0 else None
+        data = file.read(index * UNIT - file.base, UNIT) if file is not None else b""
+        unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
+        return unit if unit is not None and unit.magic == MAGIC_ENTRY else None
+
+    def entry(self, unit: IndexUnit) -> DLedgerEntry | None:
+        """The entry that a unit leads to, where it is that one."""
+        file = self.data.find(unit.position)
+        if file is None:
+            return None
+        found = parse_entry(file.mapped(), unit.position - file.base, file.size)
+        same = isinstance(found, DLedgerEntry) and found[:5] == (
+            unit.magic, unit.size, unit.index, unit.term, unit.position,
+        )  # fmt: skip
+        return found if isinstance(found, DLedgerEntry) and same else None
+
+    def holds_events(self) -> bool:
+        """Whether it is a controller's own log: its entries are events and no messages."""
+        for file in self.data:
+            view, at = file.mapped(), 0
+            while isinstance(entry := parse_entry(view, at, file.size), DLedgerEntry):
+                body = bytes(view[at + HEAD_SIZE : at + HEAD_SIZE + _EVENT_TYPE + 1])
+                if entry.body_size:
+                    return body.endswith(b"{")
+                at += entry.size
+        return False
+
+    def last(self) -> DLedgerEntry | None:
+        """The last entry that is whole; None without any.
+
+        Raises:
+            CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
+        """
+        unit = self.unit(self.marks()[0])
+        if unit is None or self.entry(unit) is None:  # the marks are of another log, or the index is damaged
+            unit = None
+        last = None
+        for _file, _position, entry in self.entries(unit.position if unit is not None else 0):
+            last = entry if isinstance(entry, DLedgerEntry) else last
+        return last
+
+    def uncommitted(self) -> Uncommitted | None:
+        """The entries behind the committed index; None without any, and where that index is not known.
+
+        Raises:
+            CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
+        """
+        _end, committed = self.marks()
+        if committed < 0 or not self.data.files:
+            return None
+        unit = self.unit(committed)
+        if unit is not None and self.entry(unit) is not None:
+            start = unit.position + unit.size
+        else:
+            start = self.data.files[0].base
+        first, entries = -1, 0
+        for _file, place, entry in self.entries(start):
+            if isinstance(entry, DLedgerEntry) and entry.index > committed:
+                first = place if first < 0 else first
+                entries += 1
+        return Uncommitted(committed, entries, first + HEAD_SIZE) if entries else None
+
+    def entries(self, start: int = 0) -> "Iterator[tuple[Segment, int, DLedgerEntry | UnitEnd]]":
+        """(file, position, entry) of every entry from a position on, and what is no entry.
+
+        Behind damage it goes on with the next entry whose record says its own position.
+
+        Args:
+            start: where an entry begins, or at or before the beginning of the log.
+        """
+        for file in self.data:
+            if file.end <= start:
+                continue
+            view, at, forgotten = file.mapped(), max(start - file.base, 0), 0
+            while at < file.size:
+                entry = parse_entry(view, at, file.size)
+                yield file, file.base + at, entry
+                if is_end(entry):
+                    break
+                if isinstance(entry, UnitEnd):
+                    at = next_in_file(file, at + 1 + HEAD_SIZE) - HEAD_SIZE
+                    if at + HEAD_SIZE >= file.size:
+                        break
+                    continue
+                at += entry.size
+                if at - forgotten >= _WINDOW:
+                    file.forget(forgotten, at)
+                    forgotten = at
+            file.release()
+
+
+def is_end(entry: DLedgerEntry | UnitEnd) -> bool:
+    """Whether a file's entries may end so: with a blank, or with what is not written yet."""
+    return isinstance(entry, UnitEnd) and entry.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN)
+
+
+def why_not_read(layout: StoreLayout) -> str | None:
+    """Why the messages of a DLedger log cannot be had; None where they can, and for other stores.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    if not (logs := DLedgerLog.of(layout)):
+        return None
+    if place_of(layout.root) is not None:
+        return f"{logs[0].folder}: a DLedger log is read on this machine alone: copy the directory"
+    for log in logs:
+        if not log.data.files:
+            return f"{log.folder}: a DLedger log whose entries are not here (storePathDLedgerCommitLog)"
+        if log.holds_events():
+            return f"{log.folder}: the log of a controller, which holds events and no messages"
+    return None
+
+
+def uncommitted_words(layout: StoreLayout) -> Iterator[str]:
+    """Which messages of a DLedger log may never have been acknowledged, for people.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    for log in DLedgerLog.of(layout):
+        try:
+            found = log.uncommitted()
+        except (FormatError, RmqError) as err:
+            yield f"{log.folder}: how far it is committed cannot be read: {err}"
+            continue
+        if found is not None:
+            messages = counted(found.entries, "message")
+            yield (
+                f"{log.folder}: {messages} from physical offset {found.physical_offset} on "
+                f"{'is' if found.entries == 1 else 'are'} behind the committed index {found.committed}: acknowledged "
+                "only if other members of the group have the same there (the index is up to 3 s old after a kill)"
+            )

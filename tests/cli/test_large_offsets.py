@@ -1,0 +1,68 @@
+"""Offset files of millions of entries: each command that reads one takes at most ten times its size."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.store.check.common.findings import MOST
+from tests.cli.running import RMQTOOL, rmqtool
+
+GROUPS, QUEUES = 10_000, 16
+COMMANDS = (
+    ("info",), ("check",), ("group", "list"), ("group", "lag"), ("group", "lag", "--by", "group"), ("group", "offsets"),
+    ("topic", "list"), ("topic", "unused"), ("offsets",), ("salvage", "{out}"), ("export", "{out}"),
+)  # fmt: skip
+
+
+def offsets_of(groups: int) -> str:
+    queues = [",".join(f"{q}:{n * 7919 % 1_000_000}" for q in range(QUEUES)) for n in range(groups)]
+    tables = (f'"Topic-{n % 50:02d}@consumer-group-{n:06d}":{{{queues[n]}}}' for n in range(groups))
+    return '{\n\t"offsetTable":{' + ",".join(tables) + "\n\t}\n}"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "store"
+    with Store.create(path) as made:
+        made.append_many([Message(topic="Topic-00", queue_id=n % QUEUES, body=b"x") for n in range(64)])
+    return path
+
+
+def peak(store: Path, *words: str) -> int:
+    """KiB that a process took at most."""
+    out = store.parent / "out"
+    subprocess.run(["rm", "-rf", out], check=True)
+    words = tuple(word.format(out=out) for word in words)
+    at = 2 if words[0] in ("group", "topic") else 1
+    with subprocess.Popen(
+        [*RMQTOOL, *words[:at], store, *words[at:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stderr is not None
+        said = child.stderr.read()
+        _pid, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode in (0, 1), said
+    return usage.ru_maxrss
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_ten_times_the_file_at_most(store: Path, words: tuple[str, ...]) -> None:
+    path = store / "config" / "consumerOffset.json"
+    path.write_text(offsets_of(10))
+    least = peak(store, *words)
+    path.write_text(offsets_of(GROUPS))
+    assert (peak(store, *words) - least) * 1024 <= 10 * path.stat().st_size
+
+
+def test_findings_are_listed_up_to_a_bound_and_counted(store: Path) -> None:
+    topics = MOST // QUEUES + 10
+    tables = (f'"Gone-{n}@group":{{{",".join(f"{q}:5" for q in range(QUEUES))}}}' for n in range(topics))
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{' + ",".join(tables) + "}}")
+    done = rmqtool("check", store, "--output", "ndjson")
+    rows = [line for line in done.out.splitlines() if '"offset-ahead"' in line]
+    assert len(rows) == MOST + 1
+    assert f'"count":{topics * QUEUES - MOST},' in rows[-1].replace(" ", "")
+    assert '"actual":"160morelikethosebefore"' in rows[-1].replace(" ", "")

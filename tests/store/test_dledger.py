@@ -1,0 +1,386 @@
+"""DLedger logs: their messages are read, checked, salvaged and exported as those of any other log."""
+
+import base64
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.variants.dledger import HEAD_SIZE
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.ranges.tail import Budget, frontier
+from rmqtool.errors import UnreadableStore
+from rmqtool.services.open_store.store import Store
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.log.dledger import DLedgerLog
+from rmqtool.store.salvage.carve import Salvage
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.roles import DLEDGER, OLD_DLEDGER, Node, prints
+from tests.store.findings import totals
+
+MEMBERS = {"4.9": (OLD_DLEDGER, "n0", 381), "5.3": (DLEDGER, "n0", 329), "5.3 alone": (DLEDGER, "n2", 246)}
+UNCOMMITTED = 9  # of the last one
+Get = Callable[[str], Node]
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Get:
+    """Name to a member's directory as it was left, not to be written to."""
+    known: dict[str, Node] = {}
+
+    def get(name: str) -> Node:
+        if name not in known:
+            case, node, _entries = MEMBERS[name]
+            known[name] = roles.unpack(case, node, tmp_path_factory.mktemp(node))
+        return known[name]
+
+    return get
+
+
+@pytest.fixture
+def damaged(member: Get, tmp_path: Path) -> Path:
+    """A copy of the last one."""
+    # its index is 160 MiB of holes
+    subprocess.run(["cp", "-a", "--sparse=always", member("5.3 alone").store, tmp_path / "n2"], check=True)
+    return tmp_path / "n2"
+
+
+def layout_of(node: Node) -> StoreLayout:
+    return StoreLayout(str(node.store), load(str(node.conf)))
+
+
+def sha(row: dict[str, Any]) -> str:
+    """Of the body in a row of machine output."""
+    body = row["body"].encode() if row["bodyEncoding"] != "base64" else base64.b64decode(row["body"])
+    return hashlib.sha256(body).hexdigest()
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_entry_is_read(name: str, member: Get) -> None:
+    node, (case, folder, count) = member(name), MEMBERS[name]
+    before = prints(node.store)
+    told = roles.entries_of(case, folder)
+    found = rows("commitlog", "dump", node.store)
+    assert len(found) == len(told) == count
+    fields = ("topic", "queueId", "queueOffset", "physicalOffset")
+    for row, entry in zip(found, told, strict=True):
+        assert {field: row[field] for field in fields} == {field: entry[field] for field in fields}
+        assert sha(row) == entry["bodySha256"]
+    ((log,),) = ([*DLedgerLog.of(layout_of(node))],)
+    heads = [(entry.index, entry.term, at, entry.size) for _file, at, entry in log.entries() if hasattr(entry, "term")]
+    assert heads == [(entry["index"], entry["term"], entry["pos"], entry["size"]) for entry in told]
+    assert prints(node.store) == before
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_messages_are_found_by_key_offset_time_and_id(name: str, member: Get) -> None:
+    node, (case, folder, _count) = member(name), MEMBERS[name]
+    with Store(node.store, broker_conf=str(node.conf)) as store:
+        for entry in roles.entries_of(case, folder):
+            if entry["physicalOffset"] >= 126_295 and name == "5.3 alone":
+                continue  # neither queues nor index have what is not committed
+            for key in entry.get("keys", "null").replace("null", "").split():
+                found = store.query_key(entry["topic"], key, limit=1000)
+                assert entry["physicalOffset"] in [one.physical_offset for one in found]
+        queued = 0
+        for row in rows("consumequeue", "dump", node.store):
+            (message,) = store.get(row["topic"], row["queueId"], row["queueOffset"], 1).messages
+            assert (message.physical_offset, message.queue_offset) == (row["physicalOffset"], row["queueOffset"])
+            assert store.query_id(message.offset_id)[0].physical_offset == message.physical_offset
+            queued += 1
+        assert queued > 200
+        assert store.warnings == []
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_range_of_the_log_holds_what_begins_in_it(name: str, member: Get) -> None:
+    """Ranges that meet lose nothing and double nothing, wherever they are cut."""
+    log = CommitLog(layout_of(member(name)))
+    every = [item.physical_offset for item in log.walk()]
+    end, _last = log.end()
+    for step in (48, 511, 7001, 60_000):
+        parts = [log.walk(start, start + step) for start in range(0, end + step, step)]
+        found = [item for part in parts for item in part]
+        assert not [item for item in found if isinstance(item, Damage)]
+        assert [item.physical_offset for item in found] == every
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 27, 9001])
+def test_a_dump_has_every_message(split_bytes: int, member: Get, tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    for name, (case, folder, count) in MEMBERS.items():
+        out = tmp_path / folder / case
+        out.parent.mkdir(parents=True, exist_ok=True)
+        report = dump_to_parquet(
+            str(member(name).store), str(out), DumpOptions(runner="local", split_bytes=split_bytes)
+        )
+        assert (report.rows, report.damaged) == (count, 0)
+        table = ds.dataset(out, partitioning=None, exclude_invalid_files=True).to_table(columns=["physicalOffset"])
+        assert sorted(table["physicalOffset"].to_pylist()) == [
+            entry["physicalOffset"] for entry in roles.entries_of(case, folder)
+        ]
+
+
+def test_a_log_that_grows_is_read_up_to_its_last_whole_message(member: Get) -> None:
+    log = CommitLog(layout_of(member("5.3 alone")))
+    assert frontier(log, 0, Budget()) == log.end()[0] == 130_812
+    last = [item.physical_offset for item in log.walk()][9]
+    assert frontier(log, 0, Budget(records=9)) == last - HEAD_SIZE
+
+
+def test_the_bytes_are_shown_by_name(member: Get) -> None:
+    lines = rmqtool("commitlog", "hexdump", member("5.3").store, "--limit", "6").out
+    assert "term=2" in lines
+    assert "damaged" not in lines
+
+
+def test_info_says_how_far_it_goes(member: Get) -> None:
+    node = member("5.3 alone")
+    (info,) = [json.loads(rmqtool("info", node.store, "--output", "json", *node.options()).out)]
+    assert (info["minPhyOffset"], info["maxPhyOffset"]) == (0, 130_812)
+    assert info["firstStoreTimestamp"]
+    (note,) = [file["note"] for file in info["files"] if file["kind"] == "dledger-n2"]
+    assert note == (
+        "DLedger commit log; entries up to 245 of term 2, committed up to 236; term 2, voted for n2; 9 messages behind "
+        "the committed index"
+    )
+
+
+def test_entries_elsewhere_are_found_by_the_settings(damaged: Path, tmp_path: Path) -> None:
+    shutil.move(damaged / "dledger-n2" / "data", tmp_path / "data")
+    result = rmqtool("commitlog", "dump", damaged)
+    assert result.code == 5
+    assert "whose entries are not here (storePathDLedgerCommitLog)" in result.err
+    (tmp_path / "conf").write_text(f"storePathDLedgerCommitLog={tmp_path / 'data'}\n")
+    assert len(rows("commitlog", "dump", damaged, "--broker-conf", tmp_path / "conf")) == 246
+
+
+def test_the_log_of_a_controller_holds_no_messages(tmp_path: Path) -> None:
+    node = roles.unpack_controller(tmp_path)
+    (tmp_path / "new").mkdir()
+    for words in (("commitlog", "dump", node), ("salvage", node, tmp_path / "new" / "store")):
+        result = rmqtool(*words)
+        assert (result.code, result.out) in ((5, ""), (3, "")), result
+        assert "the log of a controller, which holds events and no messages" in result.err
+
+
+# -- into another store -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["salvage", "export"])
+@pytest.mark.parametrize("name", MEMBERS)
+def test_another_store_has_every_message(verb: str, name: str, member: Get, tmp_path: Path) -> None:
+    node, (case, folder, count) = member(name), MEMBERS[name]
+    before = prints(node.store)
+    result = rmqtool(verb, node.store, tmp_path / "new", *node.options(), "--output", "json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert (report["messages"], report["lostRangeCount"], report["renumbered"]) == (count, 0, [])
+    said = f"{UNCOMMITTED} messages from physical offset 126295 on are behind the committed index 236"
+    assert (said in " ".join(report["warnings"])) is (name == "5.3 alone")
+    assert prints(node.store) == before
+    # a queue offset as it was, a physical offset without the headers of entries
+    told = [
+        (one["topic"], one["queueId"], one["queueOffset"], one["bodySha256"]) for one in roles.entries_of(case, folder)
+    ]
+    found = rows("commitlog", "dump", tmp_path / "new")
+    assert [(row["topic"], row["queueId"], row["queueOffset"], sha(row)) for row in found] == told
+    assert {finding["severity"] for finding in rows("check", tmp_path / "new")} <= {"info"}
+    offsets = "config/consumerOffset.json"
+    assert (node.store / offsets).read_text() == (tmp_path / "new" / offsets).read_text()
+
+
+@pytest.mark.parametrize("name", ["4.9", "5.3"])
+def test_and_its_queues_hold_what_the_brokers_served(name: str, member: Get, tmp_path: Path) -> None:
+    node, (case, _folder, _count) = member(name), MEMBERS[name]
+    Salvage(layout_of(node), str(tmp_path / "new")).run()
+    with Store(tmp_path / "new") as store:
+        for entry in roles.served(case):
+            if entry.get("afterStart") or entry["message"] is None:
+                continue
+            (found,) = store.get(entry["cqTopic"], entry["cqQueueId"], entry["cqOffset"], 1).messages
+            assert found.born_timestamp == entry["message"]["bornTimestamp"]
+            assert hashlib.sha256(found.body).hexdigest() == entry["message"]["bodySha256"]
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+def data(store: Path, base: int) -> Path:
+    return store / "dledger-n2" / "data" / f"{base:020d}"
+
+
+def put(path: Path, at: int, what: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(what)
+
+
+def place_of(store: Path, index: int) -> tuple[Path, int]:
+    """(file, byte) of an entry."""
+    ((log,),) = ([*DLedgerLog.of(StoreLayout(str(store)))],)
+    unit = log.unit(index)
+    assert unit is not None
+    base = unit.position // 49_152 * 49_152
+    return data(store, base), unit.position - base
+
+
+def cut_last(store: Path) -> None:
+    path, at = place_of(store, 245)
+    put(path, at + 200, bytes(5000))
+
+
+def cut_last_header(store: Path) -> None:
+    path, at = place_of(store, 245)
+    put(path, at + 20, bytes(5000))
+
+
+def stale_behind(store: Path) -> None:
+    path, at = place_of(store, 245)
+    size = int.from_bytes(path.read_bytes()[at + 4 : at + 8], "big")
+    put(path, at + size, b"\0\0\0\1\0\0\7\xff" + bytes(60))
+
+
+def break_magic(store: Path) -> None:
+    path, at = place_of(store, 100)
+    put(path, at, b"\7")
+
+
+def break_position(store: Path) -> None:
+    path, at = place_of(store, 240)
+    put(path, at + 31, b"\1")
+
+
+def skip_index(store: Path) -> None:
+    path, at = place_of(store, 240)
+    put(path, at + 8, struct.pack(">q", 999))
+
+
+def lower_term(store: Path) -> None:
+    path, at = place_of(store, 240)
+    put(path, at + 16, struct.pack(">q", 1))
+
+
+def wrong_crc(store: Path) -> None:
+    path, at = place_of(store, 240)
+    put(path, at + 40, struct.pack(">i", 12345))
+
+
+def break_body(store: Path) -> None:
+    path, at = place_of(store, 240)
+    put(path, at + HEAD_SIZE + 100, b"\0\1\2")
+
+
+def break_index(store: Path) -> None:
+    put(store / "dledger-n2" / "index" / f"{0:020d}", 32 * 50 + 4, struct.pack(">q", 7))
+
+
+def cut_index(store: Path) -> None:
+    put(store / "dledger-n2" / "index" / f"{0:020d}", 32 * 200, bytes(32 * 46))
+
+
+def remove_index(store: Path) -> None:
+    shutil.rmtree(store / "dledger-n2" / "index")
+
+
+def lose_last_file(store: Path) -> None:
+    data(store, 98_304).unlink()
+
+
+def zero_middle_file(store: Path) -> None:
+    put(data(store, 49_152), 0, bytes(49_152))
+
+
+def commit_all(store: Path) -> None:
+    (store / "dledger-n2" / "checkpoint").write_text("committedIndex=245\nendIndex=245\n")
+
+
+def break_marks(store: Path) -> None:
+    (store / "dledger-n2" / "checkpoint").write_bytes(b"committedIndex=\xff\n")
+
+
+# what is found beside the nine entries behind the committed index: code to count
+DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
+    (cut_last, {"dledger-uncommitted": UNCOMMITTED}),
+    (cut_last_header, {"dledger-torn": 1, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED - 1}),
+    (stale_behind, {"dledger-torn": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_magic, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_position, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (skip_index, {"dledger-gap": 2, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (lower_term, {"dledger-term": 1, "dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (wrong_crc, {"dledger-crc": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_body, {"log-crc": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (break_index, {"dledger-index": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (cut_index, {"dledger-index": 46, "dledger-uncommitted": UNCOMMITTED}),
+    (remove_index, {"dledger-index": 246, "dledger-uncommitted": UNCOMMITTED}),
+    (lose_last_file, {"dledger-lost": 50, "dledger-index": 1}),
+    (zero_middle_file, {"dledger-entry": 1, "dledger-uncommitted": UNCOMMITTED}),
+    (commit_all, {}),
+    (break_marks, {"file-unreadable": 1}),
+]
+
+
+@pytest.mark.parametrize(("damage", "expected"), DAMAGES, ids=lambda one: getattr(one, "__name__", ""))
+def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int], damaged: Path) -> None:
+    damage(damaged)
+    from rmqtool.store.check.run import check_store
+
+    found = totals(list(check_store(StoreLayout(str(damaged)))))
+    ours = {code: count for code, count in found.items() if code.startswith(("dledger-", "log-crc", "file-unreadable"))}
+    assert ours == expected, found
+
+
+@pytest.mark.parametrize("damage", [damage for damage, _expected in DAMAGES], ids=lambda one: one.__name__)
+def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damaged: Path, tmp_path: Path) -> None:
+    damage(damaged)
+    told = {entry["physicalOffset"] for entry in roles.entries_of(DLEDGER, "n2")}
+    left = {
+        item.physical_offset for item in CommitLog(StoreLayout(str(damaged))).walk() if not isinstance(item, Damage)
+    }
+    lost = {
+        cut_last: 1, cut_last_header: 1, break_body: 1, zero_middle_file: None, lose_last_file: None,
+    }.get(damage, 0)  # fmt: skip
+    assert left <= told
+    assert lost is None or len(told) - len(left) == lost
+    report = Salvage(StoreLayout(str(damaged)), str(tmp_path / "new")).run()
+    assert report.messages == len(left)
+    assert "error" not in {finding["severity"] for finding in rows("check", tmp_path / "new")}
+
+
+def test_nothing_is_written_into_it(member: Get, tmp_path: Path) -> None:
+    node = member("5.3")
+    before = prints(node.store)
+    for words in (("recover", node.store, "--yes"), ("dispatch", node.store), ("truncate", node.store, "48", "--yes")):
+        assert rmqtool(*words, *node.options()).code == 4
+    assert prints(node.store) == before
+
+
+def test_salvage_to_a_file_has_them_too(member: Get, tmp_path: Path) -> None:
+    node = member("4.9")
+    result = rmqtool("salvage", node.store, "--to", "ndjson", tmp_path / "out")
+    assert result.code == 0, result.err
+    assert len((tmp_path / "out").read_text().splitlines()) == 381
+
+
+def test_no_entries_at_all(damaged: Path, tmp_path: Path) -> None:
+    shutil.rmtree(damaged / "dledger-n2" / "data")
+    with pytest.raises(UnreadableStore, match="whose entries are not here"):
+        Salvage(StoreLayout(str(damaged)), str(tmp_path / "new")).run()
