@@ -185,8 +185,8 @@ def _run(argv: list[str]) -> int:
         if text is not None:
             sys.stdout.write(text)
             return 0
+    from rmqtool.cli.defaults import read
     from rmqtool.cli.startup import quick
-    from rmqtool.cli.startup.defaults import read
     from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore
 
     error: RmqError

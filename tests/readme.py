@@ -8,6 +8,7 @@ stores, later ones of that page find done. On the page ``recipes`` the blocks of
 there; what they print is in comments at their ends.
 """
 
+import atexit
 import os
 import re
 import shutil
@@ -17,7 +18,10 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+
+from tests.interop.serving import Serving
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -103,12 +107,26 @@ def environment() -> dict[str, str]:
     return found | {name: os.environ[name] for name in ("PYTHONPATH", "SPARK_SUBMIT_OPTS") if name in os.environ}
 
 
+@cache
+def config_of_lab() -> str:
+    """A config file that names ``@lab``: a broker on the example store, which runs as long as this process."""
+    serving = Serving(ROOT / "examples" / "store", "--read-only")
+    atexit.register(serving.__exit__)
+    folder = tempfile.mkdtemp(prefix="rmq-lab-")
+    atexit.register(shutil.rmtree, folder)
+    path = Path(folder, "config.toml")
+    path.write_text(f'[target.lab]\nnamesrv = "{serving.namesrv}"\n', encoding="utf-8")
+    return str(path)
+
+
 def run(command: str, folder: Path) -> str:
-    """Output of one command line in a folder, stderr after stdout."""
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
-    )
-    return normal(done.stdout + done.stderr)
+    """Output of one command line in a folder, stderr after stdout; one with ``@lab`` finds that cluster."""
+    found = environment()
+    if "@lab" in command:
+        found["RMQTOOL_CONFIG"] = config_of_lab()
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=found, capture_output=True, text=True, check=False)
+    said = normal(done.stdout + done.stderr)
+    return re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:10911", said) if "@lab" in command else said
 
 
 def run_script(code: str, folder: Path) -> None:

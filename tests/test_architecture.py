@@ -31,10 +31,13 @@ LAYERS = {
         "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.remoting",
     },
     "rmqtool.client": {"formats", "rmqtool.rules", "rmqtool.remoting"},
+    "rmqtool.admin": {
+        "formats", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.remoting", "rmqtool.client",
+    },
     "rmqtool.testing": {"formats", "rmqtool.rules", "rmqtool.server"},
     "rmqtool.cli": {
         "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.analytics",
-        "rmqtool.remoting", "rmqtool.server", "rmqtool.client",
+        "rmqtool.remoting", "rmqtool.server", "rmqtool.client", "rmqtool.admin",
     },
 }  # fmt: skip
 PACKAGES = {

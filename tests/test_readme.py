@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.live.access import credentials
+from rmqtool.admin.keys import credentials
 from rmqtool.cli.man.manual import Topic
 from rmqtool.remoting.signing import Credentials
 from tests import readme
@@ -113,7 +113,7 @@ def test_every_kind_of_block_is_known() -> None:
     """
     for name, path in readme.PAGES.items():
         fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert set(fences[::2]) <= {"console", "java", "py", "python", "sh", "sql", "text", "yaml"}, name
+        assert set(fences[::2]) <= {"console", "java", "py", "python", "sh", "sql", "text", "toml", "yaml"}, name
         assert name == "developing" or "py" not in fences, name
         assert name == "emergencies" or "java" not in fences, name
         assert name in ("emergencies", "developing") or "text" not in fences, name

@@ -24,9 +24,10 @@ class Command:
         marked: it changes or creates a store: marked with * on the first screen.
         discards: when interrupted it throws its work away.
         resumes: when interrupted, the same command continues its work.
+        live: it takes a live cluster in place of a store directory.
     """
 
-    __slots__ = ("arguments", "discards", "marked", "module", "name", "pages", "resumes", "summary", "writes")
+    __slots__ = ("arguments", "discards", "live", "marked", "module", "name", "pages", "resumes", "summary", "writes")
 
     def __init__(
         self,
@@ -40,11 +41,12 @@ class Command:
         marked: bool | None = None,
         discards: bool = False,
         resumes: bool = False,
+        live: bool = False,
     ) -> None:
         self.name, self.module, self.summary, self.arguments = name, module, summary, arguments.split()
         self.pages, self.writes = pages, writes
         self.marked = writes if marked is None else marked
-        self.discards, self.resumes = discards, resumes
+        self.discards, self.resumes, self.live = discards, resumes, live
 
 
 class Group:
@@ -72,29 +74,33 @@ def _shows(name: str, module: str, summary: str, arguments: str = "") -> Command
     return Command(name, module, summary, arguments, pages=True)
 
 
+def _asks(name: str, module: str, summary: str, arguments: str = "target") -> Command:
+    return Command(name, module, summary, arguments, pages=True, live=True)
+
+
 def _writes(name: str, module: str, summary: str, arguments: str = "", **more: bool) -> Command:
     return Command(name, module, summary, arguments, writes=True, **more)
 
 
 SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     "Look": (
-        _shows("info", "read.inspect", "Tell what a store is: version, sizes, topics, who holds it.", "store"),
+        _asks("info", "read.inspect", "Tell what a store is: version, sizes, topics, who holds it.", "store"),
         _shows("check", "read.check", "Check a whole store, and tell what to do.", "store"),
         _shows("explain", "read.check", "Explain a code of check, and what to do about it.", "code"),
         _shows("trace", "read.trace", "Tell the whole life of one message, copy by copy.", "store id"),
         Group(
             "topic", "Topics and their queues", "Look at topics: settings, queues and consumers",
-            _shows("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
-            _shows("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
+            _asks("list", "read.topic", "List topics: settings, queues, messages, groups.", "store topic"),
+            _asks("show", "read.topic", "Show one topic: settings, queues, lag of each group.", "store topic"),
             _shows("latest", "read.topic", "Show the newest message of each key of a compacted topic.", "store topic"),
             _shows("unused", "read.topic", "List topics that nobody needs, and why.", "store"),
         ),
-        _shows("query-key", "read.query", "Find the messages of a topic by key, through the index.", "store topic key"),
-        _shows("query-id", "read.query", "Find a message by its offset id or its unique id.", "store id topic"),
-        _shows(
+        _asks("query-key", "read.query", "Find the messages of a topic by key, through the index.", "store topic key"),
+        _asks("query-id", "read.query", "Find a message by its offset id or its unique id.", "store id topic"),
+        _asks(
             "query-offset", "read.query", "Read messages of a queue from a queue offset on.", "store topic queue offset"
         ),
-        _shows("query-time", "read.query", "Find the queue offset for a store time.", "store topic queue time"),
+        _asks("query-time", "read.query", "Find the queue offset for a store time.", "store topic queue time"),
         Group(
             "commitlog", "Look into the commit log", None,
             _shows("dump", "read.files", "List messages in log order.", "store topic"),
@@ -111,10 +117,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
             _shows("dump", "read.files", "List index files or their entries, oldest first.", "store"),
         ),
         _shows("checkpoint", "read.inspect", "Show up to when messages, queues and index are flushed.", "store"),
-        _shows(
+        _asks(
             "offsets", "read.inspect", "Show consumer offsets beside the queues they point into.", "store group topic"
         ),
-        _shows("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
+        _asks("config", "read.inspect", "Show the broker's config files, read as it reads them.", "store config-file"),
         _shows("du", "read.usage", "Add up what messages take, by topic, tag, day and more.", "store topic"),
         _shows("retention", "read.usage", "Tell when files expire, and how long the disk lasts.", "store"),
         _shows("manual", "man.manual", "Read the manual: emergencies, commands, file formats.", "page"),
@@ -142,6 +148,18 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         Command("namesrv", "serve.namesrv", "Run a name server for brokers and clients."),
     ),
     "Live clusters": (
+        Group(
+            "cluster", "Brokers of a live cluster", "Look at the brokers of a live cluster",
+            _asks("list", "admin.cluster", "List brokers: roles, versions, rates, disks, waits."),
+        ),
+        Group(
+            "broker-config", "Settings of live brokers", "Look at the settings of live brokers",
+            _asks("show", "admin.cluster", "Show the settings of brokers, as they run with them."),
+        ),
+        Group(
+            "client", "Clients of a live cluster", "Look at the clients of a live cluster",
+            _asks("list", "admin.cluster", "List consumers that are online, and what they want."),
+        ),
         Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
         Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
         _writes("replay", "live.copying.replay", "Send the messages of a store, each once.", "store", marked=False),
@@ -150,10 +168,10 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
     "Consumers": (
         Group(
             "group", "Groups", "Look at consumer groups and set their offsets",
-            _shows("list", "consumers.group", "List groups: topics, lag, retries, dead letters.", "store"),
-            _shows("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
+            _asks("list", "consumers.group", "List groups: topics, lag, retries, dead letters.", "store"),
+            _asks("lag", "consumers.group", "Show how far groups are behind.", "store group topic"),
             _shows("inflight", "consumers.group", "List messages that POP consumers hold.", "store group topic"),
-            _shows("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
+            _asks("offsets", "consumers.group", "List offsets as they are stored.", "store group topic"),
             _writes("reset", "consumers.set_offsets", "Set the offsets of a group.", "store group topic"),
             _writes(
                 "clone", "consumers.set_offsets", "Give a group the offsets of another.", "store group group topic"

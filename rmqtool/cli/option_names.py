@@ -2,15 +2,18 @@
 
 TEXT = """
 append: --broker-conf= --columns= --engine= --help --keep-times --output= --progress= --sync --tz= --wide -h -o=
+broker-config show: --columns= --help --limit= --name= --output= --tz= --wide -h -o=
 check: --broker-conf= --columns= --engine= --help --limit-per-code= --output= --progress= --severity= --tz= --wide -h
   -o=
 checkpoint: --broker-conf= --columns= --help --output= --tz= --wide -h -o=
 clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --files= --help --hours= --output=
   --progress= --table= --tz= --wide --yes -h -n -o= -y
+client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
+cluster list: --columns= --help --output= --tz= --wide -h -o=
 commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
   --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
-config: --bak --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
 consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
@@ -58,8 +61,9 @@ offsets: --bak --broker-conf= --columns= --group= --help --limit= --output= --qu
   -q= -t=
 query-id: --body= --broker-conf= --columns= --help --limit= --output= --scan --topic= --tz= --wide -h -o= -t=
 query-key: --body= --broker-conf= --columns= --help --limit= --output= --scan --since= --tz= --until= --wide -h -o=
-query-offset: --body= --broker-conf= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide -h -o=
-query-time: --body= --broker-conf= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
+query-offset: --body= --broker-conf= --broker= --columns= --engine= --help --max-msgs= --output= --status --tz= --wide
+  -h -o=
+query-time: --body= --broker-conf= --broker= --columns= --engine= --help --output= --tz= --upper --wide -h -o=
 rebalance plan: --broker-conf= --broker= --columns= --consumer= --help --inner= --output= --room= --strategy= --tz=
   --was= --wide -c= -h -o=
 rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide --yes -h -n
@@ -120,8 +124,8 @@ dump-to-parquet --engine: spark local
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3 5.5
 init --engine: auto 4.9 5.3 5.5
-manual page: emergencies commands installing machine-output recipes writing services serving library client consuming
-  api sql spark remote mqadmin promises formats developing glossary
+manual page: emergencies commands installing machine-output recipes writing services serving administration library
+  client consuming api sql spark remote mqadmin promises formats developing glossary
 mirror --engine: auto 4.9 5.3 5.5
 query-offset --engine: auto 4.9 5.3 5.5
 query-time --engine: auto 4.9 5.3 5.5

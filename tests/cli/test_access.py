@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.live.access import ACCESS_KEY, SECRET_KEY, credentials
+from rmqtool.admin.keys import ACCESS_KEY, SECRET_KEY, credentials
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.signing import Credentials
 from tests.amounts import by_turns

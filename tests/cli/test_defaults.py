@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.cli.defaults import OPTIONS, read
 from rmqtool.cli.framework.options import Body, Output
 from rmqtool.cli.render.times import parse_time, time_text, use_zone, zone_of
-from rmqtool.cli.startup.defaults import OPTIONS, read
 from rmqtool.errors import BadValue, RmqError
 from tests.cli.running import process, rmqtool
 from tests.cli.test_options import OPTIONS as ALL_OPTIONS

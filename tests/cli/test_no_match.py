@@ -29,7 +29,7 @@ OTHERS = {
     "commitlog hexdump",
     "topic latest",
 }
-LIVE = {name for name, command in COMMANDS.items() if command.module.startswith("live.")}
+LIVE = {name for name, command in COMMANDS.items() if command.module.startswith(("live.", "admin."))}
 
 
 def selecting() -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ NO_OUTPUT = {
 }
 # these have clusters, servers or Spark behind them
 APART = {
+    "cluster list": "tests/admin", "broker-config show": "tests/admin", "client list": "tests/admin",
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
     "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",

@@ -2,17 +2,17 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from formats.config.files import ConsumerOffsets, OffsetTable, QueueOffset
+from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match
-from rmqtool.cli.framework.opening import need_log, open_store
+from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wanted_of
+from rmqtool.cli.framework.opening import need_log, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     BakOption,
@@ -24,14 +24,13 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    StoreOrTarget,
 )
-from rmqtool.cli.render.output import Column, write_all, writer
 from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 from rmqtool.cli.render.text import note
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.consumers.groups import (
     PROBLEMS,
-    ConsumerGroups,
     GroupInfo,
     GroupLag,
     LagSum,
@@ -45,9 +44,10 @@ from rmqtool.services.offsets.files import ClientFile
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog
 
-OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
+if TYPE_CHECKING:
+    from rmqtool.admin.subjects import Groups
+
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's names, and the titles of tables
 
 
@@ -61,18 +61,18 @@ class By(StrEnum):
 
 @command("group list", "rmqtool group list store --output json")
 def group_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     warn = Warnings()
-    groups = ConsumerGroups(need_log(store, broker_conf), warn)
+    groups = open_groups(store, broker_conf, warn)
     write_rows(
         output.value,
         GroupInfo,
         groups.infos(),
-        _columns(GroupInfo, holding=any(groups.holding())),
+        _columns(GroupInfo, holding=groups.holding()),
         spare=("configured", "consumeEnable", "retryMaxTimes"),
     )
     return warn.tell()
@@ -80,7 +80,7 @@ def group_list(
 
 @command("group lag", "rmqtool group lag store --group 'lab-*' --by topic")
 def group_lag(
-    store: StoreDir,
+    store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
     by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
@@ -98,12 +98,15 @@ def group_lag(
     no offset is as it was asked for.
     """
     warn = Warnings()
-    lags = _Lags(need_log(store, broker_conf), choice, broadcast, broker, warn)
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker))
+    lags = _Lags(groups, choice.queue or ())
     rows = iter(lags)
     if by is By.queue:
         shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
-        count = write_rows(output.value, GroupLag, shown, _columns(GroupLag, holding=lags.holding), spare=spare)
+        count = write_rows(
+            output.value, groups.lag_row, shown, _columns(groups.lag_row, holding=lags.holding), spare=spare
+        )
     else:
         names = (
             "group",
@@ -154,7 +157,7 @@ def group_inflight(
 
 @command("group offsets", "rmqtool group offsets store --group lab-consumer --output csv")
 def group_offsets(
-    store: StoreDir,
+    store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -167,9 +170,10 @@ def group_offsets(
     Exit code 1: no offset is as it was asked for.
     """
     warn = Warnings()
-    rows = _offsets(open_store(store, broker_conf), choice, broadcast, broker, warn)
-    columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
-    count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
+    client = _client_file(broadcast, broker)
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
+    rows = (row for row in groups.stored() if not choice.queue or row.queueId in choice.queue)
+    count = write_rows(output.value, groups.stored_row, first(rows, limit))
     return no_match(count, warn.tell(), **vars(choice))
 
 
@@ -200,12 +204,9 @@ def group_diff(
     return no_match(compared, code, **vars(choice))
 
 
-def _tables(
-    layout: StoreLayout, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
-) -> Iterator[OffsetTable]:
-    """Offsets of the groups and topics that were asked for."""
-    tables = ClientFile(broadcast, broker).tables() if broadcast is not None else stored_offsets(layout, warn)
-    return (table for table in tables if matches(table.group, choice.group) and matches(table.topic, choice.topic))
+def _client_file(broadcast: str | None, broker: str | None) -> ClientFile | None:
+    """The offsets of a broadcasting client, if they are asked for."""
+    return ClientFile(broadcast, broker) if broadcast is not None else None
 
 
 def _is_chosen(entry: QueueOffset, choice: GroupChoice) -> bool:
@@ -223,19 +224,15 @@ class _Lags:
         holding: POP consumers hold messages of a queue that was asked for.
     """
 
-    def __init__(
-        self, log: CommitLog, choice: GroupChoice, broadcast: str | None, broker: str | None, warn: Warn
-    ) -> None:
+    def __init__(self, groups: "Groups", queue_ids: Collection[int]) -> None:
         self.rows = self.problems = 0
         self.groups: set[str] = set()
-        self._queues = choice.queue
-        tables = _tables(log.layout, choice, broadcast, broker, warn)
-        self._consumers = ConsumerGroups(log, warn, tables, pop=broadcast is None)
-        self.holding = any(_is_chosen(QueueOffset(*key, 0), choice) for key in self._consumers.holding())
+        self._groups, self._queue_ids = groups, queue_ids
+        self.holding = groups.holding(queue_ids)
 
     def __iter__(self) -> Iterator[GroupLag]:
-        for row in self._consumers.lag():
-            if not self._queues or row.queueId in self._queues:
+        for row in self._groups.lag():
+            if not self._queue_ids or row.queueId in self._queue_ids:
                 self.rows += 1
                 self.problems += row.state in PROBLEMS
                 self.groups.add(row.group)
@@ -252,27 +249,6 @@ def _columns(kind: type, names: Sequence[str] = (), *, holding: bool) -> tuple[s
     """The columns of a table: those about POP only when a POP consumer holds messages."""
     chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
     return tuple(name for name in chosen if holding or name != "inFlight")
-
-
-def _offsets(
-    layout: StoreLayout,
-    choice: GroupChoice,
-    broadcast: str | None,
-    broker: str | None,
-    warn: Warn,
-) -> Iterator[dict[str, Any]]:
-    """The rows of ``group offsets``.
-
-    Raises:
-        UnreadableStore: the store has no offsets file.
-    """
-    if broadcast is None and not any(
-        os.path.lexists(layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
-    ):
-        raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
-    for entry in sort_offsets(_tables(layout, choice, broadcast, broker, warn)):
-        if _is_chosen(entry, choice):
-            yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
 
 def _differences(

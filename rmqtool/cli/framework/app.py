@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from rmqtool.cli import commands
 from rmqtool.cli.commands import COMMANDS, WORDS
 from rmqtool.cli.first_screen import TEXT, VERSION_TEXT
+from rmqtool.cli.framework.live import check_live, with_target
 from rmqtool.cli.framework.plain_values import convert_plainly
 from rmqtool.cli.render.output import PEOPLE, TABLES
 
@@ -26,7 +27,7 @@ _NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # arguments t
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 _groups: dict[str, typer.Typer] = {}
-_defaults: dict[str, str] = {}  # the user's, by parameter, from rmqtool.cli.startup.defaults
+_defaults: dict[str, str] = {}  # the user's, by parameter, from rmqtool.cli.defaults
 
 
 class CommandGroup(TyperGroup):
@@ -73,6 +74,7 @@ class CliCommand(TyperCommand):
         convert_plainly(self.get_params(ctx))
         options = [p for p in self.params if p.param_type_name == "option"]
         takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
+        args = with_target(COMMANDS.get(ctx.command_path.partition(" ")[2]), args, takes_value)
         args = self._with_named_arguments(args, takes_value)
         last, is_value = -1, False
         for at, word in enumerate(args):
@@ -157,7 +159,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
         tables: names of the tables in its report; CSV has the first unless another is asked for.
     """
 
-    decorator = _find_decorator(name)
+    decorator, entry = _find_decorator(name), COMMANDS[name]
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         from dataclasses import fields, is_dataclass
@@ -188,6 +190,7 @@ def command(name: str, example: str, *, progress: bool = False, tables: Sequence
             if tables:
                 _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
+            check_live(entry, kwargs)
             store, output = kwargs.get("store", ""), kwargs.get("output")
             for name, kind in bundles.items():
                 kwargs[name] = kind(**{field.name: kwargs.pop(field.name) for field in fields(kind)})

@@ -1,11 +1,14 @@
 """Selection options of commands that list rows, and the exit code when nothing matches."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
+
+if TYPE_CHECKING:
+    from rmqtool.cli.framework.options import GroupChoice
 
 T = TypeVar("T")
 NO_MATCH = 1
@@ -15,6 +18,11 @@ _END = object()
 def matches(text: str | None, globs: Sequence[str] | None) -> bool:
     """Whether a name matches one of the patterns, or there are none. A name also matches itself, brackets and all."""
     return not globs or (text is not None and any(text == glob or fnmatchcase(text, glob) for glob in globs))
+
+
+def wanted_of(choice: "GroupChoice") -> Callable[[str, str], bool]:
+    """Whether a group, and a topic that it has offsets in, are those of a choice."""
+    return lambda group, topic: matches(group, choice.group) and matches(topic, choice.topic)
 
 
 def no_match(count: int, code: int = 0, **given: Any) -> int:

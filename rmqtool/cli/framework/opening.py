@@ -11,7 +11,73 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhere, need_readable_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqtool.admin.subjects import Groups, Topics
+    from rmqtool.admin.target import Target
     from rmqtool.rules.releases import Release
+    from rmqtool.services.offsets.files import ClientFile
+
+LIVE = ("rocketmq://", "@")  # what the words that name live clusters begin with
+
+
+def live_target(store: str) -> "Target | None":
+    """The live cluster that is named in the place of a store; None where that is a directory.
+
+    Raises:
+        BadValue: it cannot be understood, or the config file has no such name.
+    """
+    if not store.startswith(LIVE):
+        return None
+    from rmqtool.admin.target import is_live, parse_target
+    from rmqtool.cli.defaults import read_profiles
+
+    return parse_target(store, read_profiles() if store.startswith("@") else None) if is_live(store) else None
+
+
+def open_topics(store: str, broker_conf: str | None, warn: "Callable[[str], None]", *, system: bool = True) -> "Topics":
+    """The topics of a store or of a live cluster.
+
+    Args:
+        warn: called with what keeps answers from being whole.
+        system: the broker's own topics are wanted as well.
+    """
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.topics import LiveTopics
+
+        return LiveTopics(target, warn, note, system=system)
+    from rmqtool.services.lookup.topics import StoreTopics
+
+    return StoreTopics(need_log(store, broker_conf), warn)
+
+
+def open_groups(
+    store: str,
+    broker_conf: str | None,
+    warn: "Callable[[str], None]",
+    wanted: "Callable[[str, str], bool]" = lambda _group, _topic: True,
+    *,
+    client: "ClientFile | None" = None,
+    bak: bool = False,
+    log: bool = True,
+) -> "Groups":
+    """The groups of a store or of a live cluster.
+
+    Args:
+        warn: called with what keeps answers from being whole.
+        wanted: whether a group's offsets in a topic are asked for.
+        client: offsets of a broadcasting client in place of the broker's.
+        bak: the previous generation of the broker's.
+        log: the store must have a log, or queues.
+    """
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.groups import LiveGroups
+
+        return LiveGroups(target, warn, note, wanted)
+    from rmqtool.admin.offline import StoreGroups
+
+    layout = need_log(store, broker_conf).layout if log else open_store(store, broker_conf)
+    return StoreGroups(layout, warn, wanted, client=client, bak=bak)
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:

@@ -37,6 +37,13 @@ class Body(StrEnum):
 
 
 StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
+StoreOrTarget = Annotated[
+    str,
+    typer.Argument(metavar="STORE", help="Store directory, or a live cluster: rocketmq://HOST:9876[/CLUSTER], @NAME."),
+]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A live cluster: rocketmq://HOST:9876[,HOST2:9876][/CLUSTER], or @NAME.")
+]
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: text, table, json, ndjson or csv.")
 ]

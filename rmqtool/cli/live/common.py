@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from formats.config.topic_kinds import kind_of
 from formats.remoting.shapes import MessageQueue
 from formats.topics import LMQ_PREFIX
+from rmqtool.admin.keys import credentials
 from rmqtool.cli.framework.opening import chosen_release
-from rmqtool.cli.live.access import credentials
 from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster

@@ -29,6 +29,7 @@ class Topic(StrEnum):
     writing = "writing"
     services = "services"
     serving = "serving"
+    administration = "administration"
     library = "library"
     client = "client"
     consuming = "consuming"

@@ -1,12 +1,13 @@
 """The commands ``info``, ``checkpoint``, ``offsets`` and ``config``: what a store's small files say."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import open_store
+from rmqtool.cli.framework.opening import live_target, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
     BakOption,
@@ -16,7 +17,13 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    StoreOrTarget,
 )
+from rmqtool.errors import BadValue
+
+if TYPE_CHECKING:
+    from rmqtool.admin.live.info import ClusterFacts
+    from rmqtool.admin.target import Target
 
 
 @command(
@@ -24,17 +31,25 @@ from rmqtool.cli.framework.options import (
     "rmqtool info store --output json",
     tables=("topics", "files", "groups", "configs", "problems", "tiered", "epochs", "roles", "report"),
 )
-def info(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
-    """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
-    from rmqtool.cli.read.show_info import INFO_COLUMNS, INFO_FIELDS, show
+def info(store: StoreOrTarget, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
+    """Tell what a store is: version, sizes, offsets, topics, marks, who holds it; of a cluster, its brokers."""
+    from rmqtool.cli.read.show_info import INFO_COLUMNS, INFO_FIELDS, show, show_cluster
     from rmqtool.cli.render.output import PEOPLE, with_times, write_all, write_object, writer
     from rmqtool.cli.render.parts import PARTS
     from rmqtool.cli.render.text import note
-    from rmqtool.services.lookup.info import store_info
+    from rmqtool.services.lookup.info import StoreInfo, store_info
 
-    report = store_info(open_store(store, broker_conf))
+    report: StoreInfo | ClusterFacts
+    if (target := live_target(store)) is not None:
+        from rmqtool.admin.live.info import cluster_facts
+
+        report = facts = cluster_facts(target, note)
+        people = partial(show_cluster, facts)
+    else:
+        report = info = store_info(open_store(store, broker_conf))
+        people = partial(show, info)
     if output in PEOPLE:
-        show(report, output)
+        people(output)
     elif PARTS.write(report, output):
         pass
     elif output is Output.csv:
@@ -78,7 +93,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf:
 
 @command("offsets", "rmqtool offsets store --group billing")
 def offsets(
-    store: StoreDir,
+    store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
     limit: LimitOption = None,
     bak: BakOption = False,
@@ -89,35 +104,37 @@ def offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from rmqtool.cli.framework.choice import RowChoice
-    from rmqtool.cli.render.output import Column, rank_in, write_all, writer
-    from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
+    from rmqtool.cli.framework.choice import RowChoice, wanted_of
+    from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 
+    warn, chosen = Warnings(), RowChoice(vars(choice))
+    groups = open_groups(store, broker_conf, warn, wanted_of(choice), bak=bak, log=False)
+    shown = [name for name in names_of(groups.offset_row) if name != "diff"]
     spare = ("minOffset", "brokerOffset", "consumerOffset")
-    columns = [
-        Column(name, right=name not in ("topic", "group"), rank=rank_in(spare, name))
-        for name in OFFSET_FIELDS
-        if name != "diff"
-    ]
-    chosen = RowChoice(vars(choice))
-    rows = chosen(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
-    write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))
-    return chosen.ends()
+    write_rows(output.value, groups.offset_row, chosen(groups.positions(), limit), shown, spare=spare)
+    return chosen.ends(warn.tell())
 
 
 @command("config", "rmqtool config store topics.json --output json")
 def config(
-    store: StoreDir,
+    store: StoreOrTarget,
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; without it, all.")] = None,
     bak: BakOption = False,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="NAME", help="Which broker, where a live cluster has several.")
+    ] = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show the broker's config files, read as a broker reads them."""
+    """Show the broker's config files, read as a broker reads them; of live brokers the four that they tell."""
     from rmqtool.cli.render.output import Column, write_all, write_object, writer
     from rmqtool.cli.render.text import note
     from rmqtool.store.config.files import list_configs, raw_config, read_config
 
+    if (target := live_target(store)) is not None:
+        return _show_live_config(target, file, broker, output)
+    if broker is not None:
+        raise BadValue("--broker: goes with a live cluster; a store directory is of one broker")
     layout = open_store(store, broker_conf)
     if file is not None:
         from formats.config.files import kind_of
@@ -147,3 +164,17 @@ def config(
 
     write_all(writer(output.value, fields, [Column(name, right=name == "bytes") for name in fields]), rows())
     return 1 if broken else 0
+
+
+def _show_live_config(target: "Target", file: str | None, broker: str | None, output: Output) -> int:
+    from rmqtool.admin.live.info import LiveConfig, list_tables, read_table
+    from rmqtool.cli.render.output import write_object
+    from rmqtool.cli.render.rows import Warnings, write_rows
+
+    warn = Warnings()
+    if file is not None:
+        write_object("ndjson" if output is Output.ndjson else "json", read_table(target, file, broker, warn))
+        return warn.tell()
+    rows = [row for row in list_tables(target, warn) if broker in (None, row.brokerName)]
+    write_rows(output.value, LiveConfig, rows)
+    return warn.tell() or (1 if any(row.error for row in rows) else 0)

@@ -4,15 +4,21 @@ Free of Typer and other slow imports, so that :mod:`rmqtool.cli.startup.quick` c
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rmqtool.cli.framework.opening import need_messages
+from rmqtool.cli.framework.opening import live_target, need_messages, open_store
 from rmqtool.cli.render.messages import write_messages
 from rmqtool.cli.render.text import note
 from rmqtool.cli.render.times import parse_time
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.paths import StoreLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqtool.admin.subjects import Messages, StoredMessage
+    from rmqtool.admin.target import Target
 
 FOUND, NOTHING = 0, 1
 T = TypeVar("T")
@@ -58,6 +64,10 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
+    if (target := live_target(store)) is not None:
+        search = search_of(scan, limit, since, until)
+        nothing = f"no message of topic {topic} with key {key} found through the indexes of the brokers"
+        return _ask(target, lambda messages: messages.by_key(topic, key, search), limit, body, output, nothing)
     layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic, reads_tier=True).layout
     search = search_of(scan, limit, since, until)
     with _scanning(scan):
@@ -81,6 +91,10 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
+    if (target := live_target(store)) is not None:
+        chosen, search = tuple(topic or ()), search_of(scan, limit, None, None)
+        nothing = f"no message with id {message_id} found"
+        return _ask(target, lambda messages: messages.by_id(message_id, chosen, search), limit, body, output, nothing)
     layout, search = need_messages(store, broker_conf, reads_tier=True).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
         messages = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
@@ -90,11 +104,42 @@ def run_query_id(
     return FOUND if messages else NOTHING
 
 
+def _ask(
+    target: "Target",
+    find: "Callable[[Messages], Sequence[StoredMessage]]",
+    limit: int | None,
+    body: str,
+    output: str,
+    nothing: str,
+) -> int:
+    """Write the messages that a live cluster finds: 0 when there are some, else 1."""
+    from rmqtool.admin.live.messages import LiveMessages
+    from rmqtool.cli.render.rows import Warnings
+    from rmqtool.client.cluster.errors import NoRoute
+
+    warn = Warnings()
+    try:
+        found = first(list(find(LiveMessages(target, warn))), limit)
+    except NoRoute as err:
+        found, nothing = [], str(err)
+    write_messages(output, found, body)
+    if not found:
+        note(nothing)
+    return warn.tell() or (FOUND if found else NOTHING)
+
+
 def unknown(layout: StoreLayout, topic: str) -> str | None:
     """A note that the store does not have a topic; None if it has."""
     from rmqtool.services.lookup.topic_names import unknown_topic
 
     return unknown_topic(layout, topic)
+
+
+def say_unknown(store: str, broker_conf: str | None, topic: str) -> str:
+    """That a store or a live cluster does not have a topic, in words."""
+    if live_target(store) is not None:
+        return f"no broker has topic {topic}"
+    return unknown(open_store(store, broker_conf), topic) or f"the store has no topic {topic}"
 
 
 def note_unknown(layout: StoreLayout, topic: str) -> bool:

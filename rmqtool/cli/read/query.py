@@ -1,11 +1,12 @@
 """The commands ``query-key``, ``query-id``, ``query-offset`` and ``query-time``: find messages."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import chosen_release, need_messages
+from rmqtool.cli.framework.opening import chosen_release, live_target, need_messages
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -16,7 +17,7 @@ from rmqtool.cli.framework.options import (
     OutputOption,
     ScanOption,
     SinceOption,
-    StoreDir,
+    StoreOrTarget,
     TopicOption,
     UntilOption,
 )
@@ -29,10 +30,18 @@ from rmqtool.cli.render.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog, Found
+
+if TYPE_CHECKING:
+    from rmqtool.admin.live.messages import WireMessage, WireRead
+    from rmqtool.services.lookup.get_message import GetResult
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")]
 Queue = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")]
+BrokerNameOption = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="NAME", help="Whose queue, where several brokers of a live cluster have it."),
+]
 
 PULL_FIELDS = (
     "topic",
@@ -59,7 +68,7 @@ TIME_COLUMNS = (
 
 @command("query-key", "rmqtool query-key store Orders order-65 --output ndjson")
 def query_key(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="An application key, or a unique id.")],
     scan: ScanOption = False,
@@ -79,7 +88,7 @@ def query_key(
 
 @command("query-id", "rmqtool query-id store C0A8070100002A9F0000000000000B33")
 def query_id(
-    store: StoreDir,
+    store: StoreOrTarget,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset id (offsetMsgId) or unique id (msgId).")],
     topic: TopicOption = None,
     scan: ScanOption = False,
@@ -100,7 +109,7 @@ def query_id(
 
 @command("query-offset", "rmqtool query-offset store Orders 0 100 --max-msgs 5")
 def query_offset(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: Topic,
     queue_id: Queue,
     offset: Annotated[int, typer.Argument(metavar="OFFSET", help="Queue offset to begin at.")],
@@ -112,14 +121,28 @@ def query_offset(
     ] = False,
     engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
+    broker: BrokerNameOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Read messages of a queue from a queue offset on."""
+    if (target := live_target(store)) is not None:
+        from rmqtool.cli.read.live_lookups import read_live
+
+        answer = read_live(target, topic, queue_id, offset, max_msgs, broker)
+        if isinstance(answer, str):
+            write_messages(output.value, [], body.value)
+            note(answer)
+            return 1
+        _write_pull(answer, answer.messages, (topic, queue_id, offset, max_msgs), output.value, body, status=status)
+        if not answer.messages:
+            _note_nothing(answer, offset, "")
+        return 0 if answer.messages else 1
     from rmqtool.services.lookup.get_message import asked_for, get_message
     from rmqtool.services.lookup.tiered import get_tiered
     from rmqtool.store.queues.batch import open_any_queue
 
+    _refuse_broker(broker)
     release = chosen_release(engine)
     log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id), reads_tier=True)
     queue = open_any_queue(log.layout, topic, queue_id)
@@ -136,46 +159,58 @@ def query_offset(
         result = get_tiered(log.layout, topic, queue_id, offset, max_msgs, high) or get_message(
             log, queue, offset, max_msgs, release=release
         )
-    if status:
-        row = dict(
-            zip(
-                PULL_FIELDS,
-                (topic, queue_id, offset, max_msgs, *result[:-1], len(result.messages)),
-                strict=True,
-            )
-        )
-        write_all(
-            writer(
-                output.value,
-                PULL_FIELDS,
-                [Column(name, rank=rank_in(("minOffset", "maxOffset"), name)) for name in PULL_FIELDS],
-            ),
-            [row],
-        )
-    else:
-        write_messages(output.value, asked_for(result, queue, offset, max_msgs), body.value)
+    asked = (topic, queue_id, offset, max_msgs)
+    _write_pull(result, asked_for(result, queue, offset, max_msgs), asked, output.value, body, status=status)
     if not result.messages:
         _note_unbuilt(log)
         known = ""
         if queue is None:
             missing = unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
             known = f": {missing}"
-        note(
-            f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
-            f"next offset {result.next_begin_offset}{known}"
-        )
+        _note_nothing(result, offset, known)
     return 0 if result.messages else 1
+
+
+def _write_pull(
+    result: "GetResult[Found] | WireRead",
+    messages: "Sequence[Found | WireMessage]",
+    asked: tuple[str, int, int, int],
+    output: str,
+    body: Body,
+    *,
+    status: bool,
+) -> None:
+    """The messages of a pull, or with ``status`` the answer without them."""
+    if not status:
+        write_messages(output, messages, body.value)
+        return
+    answer = (result.status, result.next_begin_offset, result.min_offset, result.max_offset, len(result.messages))
+    columns = [Column(name, rank=rank_in(("minOffset", "maxOffset"), name)) for name in PULL_FIELDS]
+    write_all(writer(output, PULL_FIELDS, columns), [dict(zip(PULL_FIELDS, (*asked, *answer), strict=True))])
+
+
+def _note_nothing(result: "GetResult[Found] | WireRead", offset: int, known: str) -> None:
+    note(
+        f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
+        f"next offset {result.next_begin_offset}{known}"
+    )
+
+
+def _refuse_broker(broker: str | None) -> None:
+    if broker is not None:
+        raise BadValue("--broker: goes with a live cluster; a store directory is of one broker")
 
 
 @command("query-time", "rmqtool query-time store Orders 0 2026-11-20T20:35:00Z")
 def query_time(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: Topic,
     queue_id: Queue,
     time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, -48h, now.")],
     upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
     engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
+    broker: BrokerNameOption = None,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -184,13 +219,24 @@ def query_time(
     The search is the broker's: binary, as if times grew along the queue. Where they step back, other messages of that
     time may lie elsewhere.
     """
+    timestamp = parse_time(time)
+    if (target := live_target(store)) is not None:
+        from rmqtool.cli.read.live_lookups import time_row_of
+
+        if upper:
+            raise BadValue("--upper: goes with a store directory; a broker is asked for the first message")
+        answer = time_row_of(target, topic, queue_id, timestamp, broker, body.value)
+        write_all(writer(output.value, TIME_FIELDS, TIME_COLUMNS), [] if isinstance(answer, str) else [answer])
+        if isinstance(answer, str):
+            note(answer)
+        return 1 if isinstance(answer, str) else 0
     from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
     from rmqtool.services.lookup.tiered import tiered_by_time
     from rmqtool.store.layout.version import release_of
     from rmqtool.store.queues.batch import open_any_queue
     from rmqtool.store.queues.reader import ConsumeQueue
 
-    timestamp = parse_time(time)
+    _refuse_broker(broker)
     release = chosen_release(engine)
     log = need_messages(
         store, broker_conf, lambda *queue: queue == (topic, queue_id), reads_tier=True, what="not looked at"

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,9 @@ from rmqtool.cli.render.text import plain, room_of, use_color
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 from rmqtool.words import command_line
+
+if TYPE_CHECKING:
+    from rmqtool.admin.live.info import ClusterFacts
 
 NO_WIDTH = 1 << 20
 _MANY, _LARGEST = 40, 20  # of more topics, only this many are shown
@@ -116,6 +120,39 @@ def show(info: StoreInfo, form: str) -> None:
         out.print(tiers)
         if len(info.tiered) > _MANY:
             out.print(text(f"and {len(info.tiered) - _LARGEST:,} more queues; all: info --output json"))
+    _show_groups(out, info)
+
+
+def show_cluster(facts: "ClusterFacts", form: str) -> None:
+    """Print what is known of a live cluster."""
+    out = console(form)
+    offsets = "of several masters" if facts.maxPhyOffset is None else f"{facts.minPhyOffset} to {facts.maxPhyOffset}"
+    times = [time_text(t) if t is not None else "-" for t in (facts.firstStoreTimestamp, facts.lastStoreTimestamp)]
+    out.print(
+        facts_table(
+            [
+                ("cluster", facts.store),
+                ("version", facts.version or "brokers differ"),
+                ("physical offsets", offsets),
+                ("store time", f"{times[0]} to {times[1]}"),
+            ]
+        )
+    )
+    brokers = table("broker", "id", "role", "address", "version", right=("id",))
+    for one in facts.brokers:
+        cells = (one.brokerName, one.brokerId, one.role, one.address, one.version or "does not answer")
+        brokers.add_row(*map(text, cells))
+    out.print()
+    out.print(brokers)
+    _show_topics(out, facts)
+    _show_groups(out, facts)
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _show_groups(out: Console, info: "StoreInfo | ClusterFacts") -> None:
     if info.groups:
         shown = info.groups if len(info.groups) <= _MANY else info.groups[:_LARGEST]
         more = len(info.groups) - len(shown)
@@ -124,21 +161,21 @@ def show(info: StoreInfo, form: str) -> None:
         out.print(facts_table([("groups", names)]))
 
 
-def _show_topics(out: Console, info: StoreInfo) -> None:
+def _show_topics(out: Console, info: "StoreInfo | ClusterFacts") -> None:
     """Show each topic; of many, the largest and the totals."""
     topics = info.topics
     if len(topics) > _MANY:
-        topics = sorted(topics, key=lambda topic: topic.messages, reverse=True)[:_LARGEST]
+        topics = sorted(topics, key=lambda topic: topic.messages or 0, reverse=True)[:_LARGEST]
     tiered = ("in tier alone",) if any(topic.inTierAlone for topic in topics) else ()
     rows = table("topic", "queues", "messages", *tiered, "kind", right=("queues", "messages", *tiered))
     for topic in topics:
         alone = (str(topic.inTierAlone),) if tiered else ()
         kind = ", ".join(topic.nature)
-        rows.add_row(text(topic.topic), str(topic.queues), str(topic.messages), *alone, text(kind))
+        rows.add_row(text(topic.topic), _number(topic.queues), _number(topic.messages), *alone, text(kind))
     out.print()
     out.print(rows)
     if len(topics) < len(info.topics):
-        queues, messages = sum(t.queues for t in info.topics), sum(t.messages for t in info.topics)
+        queues, messages = sum(t.queues or 0 for t in info.topics), sum(t.messages or 0 for t in info.topics)
         out.print(
             text(
                 f"the {len(topics)} largest of {len(info.topics):,} topics, which have {messages:,} messages in "

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.framework.app import command
-from rmqtool.cli.framework.opening import need_log, need_messages
+from rmqtool.cli.framework.opening import live_target, need_log, need_messages, open_topics
 from rmqtool.cli.framework.options import (
     Body,
     BodyOption,
@@ -15,6 +15,7 @@ from rmqtool.cli.framework.options import (
     Output,
     OutputOption,
     StoreDir,
+    StoreOrTarget,
     TopicOption,
 )
 from rmqtool.cli.render.text import note
@@ -22,7 +23,7 @@ from rmqtool.cli.render.text import note
 
 @command("topic list", "rmqtool topic list store --topic 'Order*'")
 def topic_list(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: TopicOption = None,
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
     limit: LimitOption = None,
@@ -35,15 +36,16 @@ def topic_list(
     """
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, names_of, write_rows
-    from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
+    from rmqtool.services.lookup.topics import TopicSummary
 
     warn = Warnings()
     choice = RowChoice({"topic": topic})
-    topics = StoreTopics(need_log(store, broker_conf), warn).summaries()
+    topics = open_topics(store, broker_conf, warn, system=system or bool(topic)).summaries()
     rows = choice((row for row in topics if system or topic or row.kind != "system"), limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
     shown = [name for name in names_of(TopicSummary) if name not in hidden]
-    shown.insert(shown.index("messages") + 1, "bytes")
+    if live_target(store) is None:
+        shown.insert(shown.index("messages") + 1, "bytes")
     spare = ("configured", "order", "perm", "writeQueueNums", "readQueueNums", "lastStoreTimestamp")
     write_rows(output.value, TopicSummary, rows, shown, spare=spare)
     return choice.ends(warn.tell())
@@ -51,7 +53,7 @@ def topic_list(
 
 @command("topic show", "rmqtool topic show store Orders --output json", tables=("queueTable", "report"))
 def topic_show(
-    store: StoreDir,
+    store: StoreOrTarget,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
@@ -60,18 +62,17 @@ def topic_show(
 
     Exit code 1: the store has no such topic.
     """
+    from rmqtool.cli.read.lookups import say_unknown
     from rmqtool.cli.read.show_info import console, facts_table
     from rmqtool.cli.render.output import PEOPLE, with_times, write_object
     from rmqtool.cli.render.parts import PARTS
-    from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.lookup.topic_names import unknown_topic
-    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
+    from rmqtool.cli.render.rows import Warnings, names_of, write_rows
 
     warn = Warnings()
-    log = need_log(store, broker_conf)
-    details = StoreTopics(log, warn).details(topic)
+    topics = open_topics(store, broker_conf, warn)
+    details = topics.details(topic)
     if details is None:
-        note(unknown_topic(log.layout, topic) or f"the store has no topic {topic}")
+        note(say_unknown(store, broker_conf, topic))
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
         write_object(output.value, with_times(details.to_dict()))
@@ -80,20 +81,23 @@ def topic_show(
         return warn.tell()
     if output in PEOPLE:
         summary = details.summary
-        settings = f"read queues {summary.readQueueNums}, write queues {summary.writeQueueNums}, {summary.perm}"
+        settings = f"read queues {summary.readQueueNums}, write queues {summary.writeQueueNums}, "
+        settings += summary.perm or "brokers differ"
         facts = [
             ("topic", f"{summary.topic} ({', '.join(summary.nature)})"),
             (
                 "settings",
                 settings + (", ordered" if summary.order else "") if summary.configured else "not in topics.json",
             ),
-            ("messages", str(summary.messages)),
+            ("messages", "not told" if summary.messages is None else str(summary.messages)),
         ]
         out = console(output)
         out.print(facts_table(facts))
         out.print()
         out.file.flush()
-    write_rows(output.value, QueueInfo, details.queues, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
+    kind = topics.queue_row
+    shown = [name for name in names_of(kind) if name != "bytes" or live_target(store) is None]
+    write_rows(output.value, kind, details.queues, shown, spare=("minOffset", "lastStoreTimestamp", "maxOffset"))
     return warn.tell()
 
 

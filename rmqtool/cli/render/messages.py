@@ -1,11 +1,14 @@
 """Messages as rows: contract fields, and the columns of their table."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rmqtool.cli.render.output import Column, Writer, writer
 from rmqtool.cli.render.times import time_text
 from rmqtool.contract import MESSAGE_FIELDS, QUEUE_ENTRY_FIELDS, message_row
-from rmqtool.store.log.commit_log import Found
+
+if TYPE_CHECKING:
+    from rmqtool.admin.subjects import StoredMessage
 
 MESSAGE_COLUMNS = (
     Column("topic"),
@@ -29,7 +32,7 @@ def message_writer(form: str) -> Writer:
     return writer(form, MESSAGE_FIELDS, MESSAGE_COLUMNS)
 
 
-def write_messages(form: str, found: Iterable[Found], body: str) -> int:
+def write_messages(form: str, found: "Iterable[StoredMessage]", body: str) -> int:
     """Write messages; returns their number."""
     to = message_writer(form)
     count = 0

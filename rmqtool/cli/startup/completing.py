@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqtool.cli.commands import WORDS, Group, options_of, words_of
-from rmqtool.cli.startup.defaults import OPTIONS
+from rmqtool.cli.defaults import OPTIONS
 
 if TYPE_CHECKING:
     from rmqtool.store.layout.paths import StoreLayout

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from rmqtool.cli.commands import find_command
+from rmqtool.cli.defaults import read
 from rmqtool.cli.render.text import dump_json, fold, note, plain, to_stderr
-from rmqtool.cli.startup.defaults import read
 from rmqtool.errors import CorruptFile, RmqError
 
 _MACHINE = ("json", "ndjson")

@@ -66,7 +66,7 @@ def parse(
             options[target] = value
         else:
             return None
-    if len(arguments) != count or not all(arguments):
+    if len(arguments) != count or not all(arguments) or arguments[0].startswith(("rocketmq://", "@")):
         return None
     from rmqtool.cli.read import lookups
 

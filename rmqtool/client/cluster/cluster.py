@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.remoting import headers as h
-from formats.remoting.bodies import TopicList, TopicRouteData
+from formats.remoting.bodies import ClusterInfo, TopicList, TopicRouteData
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, require_success
@@ -177,6 +177,17 @@ class Cluster(Peers):
         response, address = await self._name_servers.call(request)
         with self.answers_of(address):
             return body_from(TopicList, require_success(response, address), address).topic_list
+
+    async def brokers(self) -> ClusterInfo:
+        """All brokers that the name servers know, and the clusters that they are in.
+
+        Raises:
+            RemotingError: none answers, or not with brokers.
+            BrokerError: the name server does not tell.
+        """
+        response, address = await self._name_servers.call(self.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        with self.answers_of(address):
+            return body_from(ClusterInfo, require_success(response, address), address)
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""

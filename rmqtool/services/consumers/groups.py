@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.config.files import OffsetTable, QueueOffset
+from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.contract import row_dict
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
@@ -32,20 +33,20 @@ class GroupLag:
 
     ``state``: ok, behind, none (no offset yet: counts as 0), expired (the next message to consume is gone), ahead (the
     offset is beyond the queue's end), unknown-topic (topics.json has no such topic), extra-queue (the topic has no such
-    read queue).
+    read queue), unknown (the broker does not tell how far the queue goes). What a live cluster does not tell is None.
     """
 
     group: str
     topic: str
     queueId: int
     consumerOffset: int | None
-    minOffset: int
-    brokerOffset: int
-    diff: int
-    lastTimestamp: int  # store time of the last message consumed; 0 if it has expired
+    minOffset: int | None
+    brokerOffset: int | None
+    diff: int | None
+    lastTimestamp: int | None  # store time of the last message consumed; 0 if it has expired
     state: str
-    inFlight: int = 0  # popped and not acked; below the offset, so not in diff, unless popped in order
-    lag: int = field(init=False)  # the same as diff
+    inFlight: int | None = 0  # popped and not acked; below the offset, so not in diff, unless popped in order
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -53,7 +54,7 @@ class GroupLag:
     @property
     def behind(self) -> int:
         """Its part of a sum: an offset beyond the queue's end is not a negative lag."""
-        return max(self.diff, 0)
+        return max(self.diff or 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -68,11 +69,11 @@ class LagSum:
     topic: str | None
     topics: int
     queues: int
-    diff: int
-    lastTimestamp: int  # of the queue consumed last
+    diff: int | None
+    lastTimestamp: int | None  # of the queue consumed last
     problems: int  # queues whose offset cannot be right
-    inFlight: int = 0  # as for a queue
-    lag: int = field(init=False)  # the same as diff
+    inFlight: int | None = 0  # as for a queue
+    lag: int | None = field(init=False)  # the same as diff
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -92,13 +93,13 @@ class GroupInfo:
     retryMaxTimes: int | None
     topics: int  # with offsets, without its retry topics
     queues: int
-    diff: int  # without its retry topics
-    retryDiff: int
-    deadLetters: int
+    diff: int | None  # without its retry topics
+    retryDiff: int | None
+    deadLetters: int | None
     problems: int
-    inFlight: int = 0  # of all its topics
-    lag: int = field(init=False)  # the same as diff
-    retryLag: int = field(init=False)
+    inFlight: int | None = 0  # of all its topics
+    lag: int | None = field(init=False)  # the same as diff
+    retryLag: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
@@ -181,28 +182,12 @@ class ConsumerGroups:
                 queue, offset = on_disk.get(queue_id), offsets.get(queue_id)
                 low = self._begin(queue) if queue is not None else 0
                 high = queue.max_offset if queue is not None else 0
-                consumed = offset or 0
-                if consumed > high:
-                    state = "ahead"
-                elif offset is not None and consumed < low:
-                    state = "expired"
-                else:
-                    state = self._state_of_topic(topic, queue_id) or (
-                        "none" if offset is None and high else "behind" if high > consumed else "ok"
-                    )
+                wrong = topic_state(topic, queue_id, config) if self.topics is not None else None
+                state = offset_state(offset, low, high, wrong)
                 yield _Place(topic, queue_id, queue, offset, low, high, state)
 
     def _pairs(self) -> set[tuple[str, str]]:
         return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
-
-    def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
-        if self.topics is None:
-            return None
-        config = self.topics.topics.get(topic)
-        if config is None:
-            # 4.9 does not enter every internal topic, and light queues have no topic of their own
-            return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
-        return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
     def _lag(self, group: str, place: "_Place") -> GroupLag:
         topic, queue_id, queue, offset, low, high, state = place
@@ -271,6 +256,41 @@ class ConsumerGroups:
             )
 
 
+def topic_state(topic: str, queue_id: int, config: TopicConfig | None) -> str | None:
+    """What the broker's table of topics says against a queue, if anything."""
+    if config is None:
+        # 4.9 does not enter every internal topic, and light queues have no topic of their own
+        return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
+    return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
+
+
+def offset_state(offset: int | None, low: int | None, high: int | None, wrong: str | None) -> str:
+    """The state of a group in a queue.
+
+    Args:
+        low, high: the range of the queue; None if it is not known.
+        wrong: the answer of :func:`topic_state`.
+    """
+    consumed = offset or 0
+    if high is not None and consumed > high:
+        return "ahead"
+    if offset is not None and low is not None and consumed < low:
+        return "expired"
+    if wrong is not None or high is None:
+        return wrong or "unknown"
+    return "none" if offset is None and high else "behind" if high > consumed else "ok"
+
+
+def total_diff(rows: Iterable[GroupLag]) -> int | None:
+    """The sum of lags; None if one of them is not known."""
+    total = 0
+    for row in rows:
+        if row.diff is None:
+            return None
+        total += row.behind
+    return total
+
+
 def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
     """The sums of sorted lags by group, or by group and topic."""
     rows: list[GroupLag] = []
@@ -293,10 +313,10 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
         topic=rows[0].topic if by_topic else None,
         topics=len({row.topic for row in rows}),
         queues=len(rows),
-        diff=sum(row.behind for row in rows),
-        lastTimestamp=max(row.lastTimestamp for row in rows),
+        diff=total_diff(rows),
+        lastTimestamp=max((row.lastTimestamp for row in rows if row.lastTimestamp is not None), default=None),
         problems=sum(row.state in PROBLEMS for row in rows),
-        inFlight=sum(row.inFlight for row in rows),
+        inFlight=None if any(row.inFlight is None for row in rows) else sum(row.inFlight or 0 for row in rows),
     )
 
 

@@ -56,7 +56,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
         queue = groups.queues.either(row.topic, row.queueId)
         if row.consumerOffset is None or queue is None or isinstance(queue, BatchQueue):
             continue
-        begin = max(row.consumerOffset, row.minOffset)
+        begin = max(row.consumerOffset, row.minOffset or 0)
         uploaded = tier.queues.get((row.topic, row.queueId)) if tier is not None else None
         if uploaded is not None and uploaded.min_offset <= begin:
             begin = max(begin, uploaded.max_offset)  # the tier has them

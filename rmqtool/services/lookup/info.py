@@ -50,14 +50,14 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """One topic that has queues or a config entry."""
+    """One topic that has queues or a config entry. What a live cluster does not tell is None."""
 
     topic: str
-    queues: int
-    messages: int  # between the lowest and highest offsets of its local queues
+    queues: int | None
+    messages: int | None  # between the lowest and highest offsets of its local queues
     configured: bool
     nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
-    inTierAlone: int = 0  # messages only in tiered storage
+    inTierAlone: int | None = 0  # messages only in tiered storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

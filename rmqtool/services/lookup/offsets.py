@@ -36,6 +36,20 @@ class OffsetRow:
         return row_dict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOffset:
+    """One offset of a group as it is stored."""
+
+    group: str
+    topic: str
+    queueId: int
+    consumerOffset: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return row_dict(self)
+
+
 OFFSET_FIELDS = tuple(OffsetRow.__dataclass_fields__)
 
 

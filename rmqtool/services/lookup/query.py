@@ -306,14 +306,14 @@ def query_id(
     messages: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
-        messages += _by_index(log, index, inside, name, message_id, search, _has_id(_raw(name), message_id))
+        messages += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))
     messages.sort(key=lambda message: message.physical_offset)
     compacted = (name for name, _id, _path in layout.queue_dirs(_COMPACTED))
     named = filter(chosen.has_topic, dict.fromkeys((*_topics(layout), *compacted)))
-    messages = _with_compacted(layout, named, messages, search, warn, _has_id(None, message_id))
+    messages = _with_compacted(layout, named, messages, search, warn, has_id(None, message_id))
     if not messages and search.scan:
-        has_id = _has_id(None, message_id)
-        messages = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
+        matches = has_id(None, message_id)
+        messages = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
         messages.sort(key=lambda message: message.physical_offset)
     return messages[: search.limit]
 
@@ -323,7 +323,7 @@ def _topics(layout: StoreLayout) -> dict[str, None]:
     return dict.fromkeys(name for kind in kinds for name, _queue_id, _path in layout.queue_dirs(kind))
 
 
-def _has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
+def has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
     """A test for this unique id, and for this topic if given."""
 
     def has(record: Record) -> bool:

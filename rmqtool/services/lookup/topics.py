@@ -3,7 +3,7 @@
 Source: common.TopicConfig, common.topic.TopicValidator; message-services 1.1, 7.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class QueueInfo:
     maxOffset: int
     firstStoreTimestamp: int | None
     lastStoreTimestamp: int | None
-    bytes: int  # of the queue's own files
+    bytes: int | None  # of the queue's own files; None of a live cluster
     groups: dict[str, int]  # group to its lag
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSummary:
-    """One topic."""
+    """One topic. Of a live cluster numbers are those of all its brokers together; what none tells is None."""
 
     topic: str
     kind: str  # normal, retry, dlq or system
@@ -52,14 +52,14 @@ class TopicSummary:
     writeQueueNums: int | None
     perm: str | None  # R, W, and I for a topic that others inherit from
     order: bool | None
-    queues: int  # on disk
-    messages: int  # between the lowest and highest offsets of its queues
+    queues: int | None  # on disk
+    messages: int | None  # between the lowest and highest offsets of its queues
     groups: int  # that have an offset in it
     lastStoreTimestamp: int | None
     messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
     queueType: str | None = None  # SimpleCQ or BatchCQ
     cleanupPolicy: str | None = None  # DELETE or COMPACTION
-    bytes: int  # bytes of its messages in the commit log; in queueTable those of a queue's own files
+    bytes: int | None  # bytes of its messages in the commit log; in queueTable those of a queue's own files
 
     @property
     def nature(self) -> list[str]:
@@ -76,7 +76,7 @@ class TopicDetails:
     """One topic with its queues."""
 
     summary: TopicSummary
-    queues: list[QueueInfo] = field(default_factory=list)
+    queues: Sequence[QueueInfo] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -101,6 +101,8 @@ class UnusedTopic:
 
 class StoreTopics:
     """The topics of one store."""
+
+    queue_row = QueueInfo
 
     def __init__(self, log: CommitLog, warn: Warn) -> None:
         self.log = log

@@ -1,13 +1,18 @@
 """The user's defaults for options, from the environment or a small file.
 
 The command line takes precedence over the environment (``RMQTOOL_OUTPUT``), and that over the file. Options that make a
-command write, or stop it from asking, cannot be set here.
+command write, or stop it from asking, cannot be set here. The file also names live clusters, in
+tables ``[target.NAME]``.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 
 from rmqtool.errors import BadValue, UnreadableStore
+
+TYPE_CHECKING = False  # typing takes its time to load
+if TYPE_CHECKING:
+    from typing import Any
 
 # option: its values, if they are a fixed choice
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -36,6 +41,22 @@ def read(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {option.replace("-", "_"): value for option, value in values.items()}
 
 
+def read_profiles(environment: Mapping[str, str] = os.environ) -> "dict[str, dict[str, Any]]":
+    """The live clusters that the file names: each table ``[target.NAME]``, its files beside the config file.
+
+    Raises:
+        BadValue: they are no tables.
+        UnreadableStore: the file cannot be read.
+    """
+    from rmqtool.admin.target import resolve_files
+
+    path = _path(environment)
+    tables = _parse(path).get("target", {}) if path else {}
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise BadValue(f"{path}: target: not tables [target.NAME]")
+    return {name: resolve_files(table, os.path.dirname(path or "")) for name, table in tables.items()}
+
+
 def _path(environment: Mapping[str, str]) -> str | None:
     """The file, if any; one that is named explicitly must exist."""
     if (named := environment.get("RMQTOOL_CONFIG")) is not None:
@@ -46,7 +67,13 @@ def _path(environment: Mapping[str, str]) -> str | None:
     return path if folder and os.path.lexists(path) else None
 
 
-def _from_file(path: str) -> dict[str, str]:
+def _parse(path: str) -> "dict[str, Any]":
+    """What stands in the file.
+
+    Raises:
+        BadValue: it is not TOML.
+        UnreadableStore: it cannot be read.
+    """
     import tomllib
 
     from rmqtool.store.disk.segments import read_small
@@ -55,11 +82,16 @@ def _from_file(path: str) -> dict[str, str]:
     if data is None:
         raise UnreadableStore(f"{path}: no such file")
     try:
-        table = tomllib.loads(data.decode())
+        return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as err:
         raise BadValue(f"{path}: not TOML: {err}") from err
+
+
+def _from_file(path: str) -> dict[str, str]:
     values = {}
-    for option, value in table.items():
+    for option, value in _parse(path).items():
+        if option == "target":
+            continue
         if option not in OPTIONS:
             raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
         if not isinstance(value, str):

@@ -12,21 +12,24 @@ ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
 _MOST = 1 << 16  # bytes of a file with credentials
 
 
-def credentials(file: str | None) -> Credentials | None:
+def credentials(file: str | None, variables: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)) -> Credentials | None:
     """The credentials in a file like mqadmin's ``tools.yml``, or else in the environment, if any.
 
     Errors never quote the file or a variable.
+
+    Args:
+        variables: names of variables of the environment that hold the access key and the secret key.
 
     Raises:
         BadValue: a key is missing, or the file cannot be understood.
         UnreadableStore: the file cannot be read.
     """
     if file is None:
-        access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+        access, secret = (os.environ.get(name) for name in variables)
         if not access and not secret:
             return None
         if not access or not secret:
-            raise BadValue(f"{ACCESS_KEY} and {SECRET_KEY}: one is set without the other")
+            raise BadValue(f"{variables[0]} and {variables[1]}: one is set without the other")
         return Credentials(access, secret)
     fields = _read(file)
     names = ("accessKey", "secretKey")

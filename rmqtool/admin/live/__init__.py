@@ -1,0 +1,1 @@
+"""The subjects of a live cluster, asked over the remoting protocol."""

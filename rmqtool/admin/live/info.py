@@ -1,0 +1,180 @@
+"""What a live cluster is, and what its brokers have in the place of config files."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.config.files import kind_of
+from formats.errors import FormatError
+from formats.fastjson.read import loads
+from formats.fastjson.values import Value
+from formats.remoting.codes import RequestCode as C
+from rmqtool.admin.live.brokers import BrokerStatus, LiveBrokers
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask
+from rmqtool.admin.live.tables import fetch_groups, fetch_offsets
+from rmqtool.admin.live.topics import LiveTopics
+from rmqtool.admin.target import Target
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.services.lookup.info import TopicInfo
+
+TABLES = {
+    "consumerOffset.json": C.GET_ALL_CONSUMER_OFFSET,
+    "delayOffset.json": C.GET_ALL_DELAY_OFFSET,
+    "subscriptionGroup.json": C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    "topics.json": C.GET_ALL_TOPIC_CONFIG,
+}
+"""Config files whose content brokers tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """The answer of ``info``: the fields of :class:`~rmqtool.services.lookup.info.StoreInfo`, and the brokers.
+
+    What is a matter of files is None.
+    """
+
+    store: str
+    version: str | None  # None where brokers are of several
+    versionReason: str
+    abort: None = None
+    abortPid: None = None
+    lock: None = None
+    lockPid: None = None
+    minPhyOffset: int | None  # of a single master, as the next
+    maxPhyOffset: int | None
+    firstStoreTimestamp: int | None
+    lastStoreTimestamp: int | None
+    files: None = None
+    checkpoint: None = None
+    topics: list[TopicInfo]
+    groups: list[str]
+    configs: None = None
+    problems: list[str]
+    identity: None = None
+    epochs: None = None
+    tiered: None = None
+    roles: None = None
+    brokers: list[BrokerStatus]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
+    """Look at everything; what cannot be told becomes a problem in the answer.
+
+    Raises:
+        ClientError, RemotingError: nothing can be told.
+    """
+    problems: list[str] = []
+
+    async def work(questions: Questions) -> ClusterFacts:
+        brokers = await LiveBrokers(target, problems.append).gather_statuses(questions)
+        topics = await LiveTopics(target, problems.append, lambda _text: None).gather_summaries(questions)
+        nodes = await questions.masters()
+        groups = {group for table in (await fetch_groups(questions, nodes)).values() for group in table}
+        for entries in (await fetch_offsets(questions, nodes)).values():
+            groups |= {entry.group for entry in entries}
+        masters = [broker for broker in brokers if broker.role == "master"]
+        versions = {broker.version for broker in brokers}
+        first = [time for one in masters if (time := one.earliestMessageTimestamp) is not None]
+        last = [time for one in topics if (time := one.lastStoreTimestamp) is not None]
+        single = masters[0] if len(masters) == 1 else None
+        return ClusterFacts(
+            store=target.text,
+            version=versions.pop() if len(versions) == 1 else None,
+            versionReason="its brokers say so",
+            minPhyOffset=single.commitLogMinOffset if single is not None else None,
+            maxPhyOffset=single.commitLogMaxOffset if single is not None else None,
+            firstStoreTimestamp=min(first, default=None),
+            lastStoreTimestamp=max(last, default=None),
+            topics=[
+                TopicInfo(
+                    topic=one.topic,
+                    queues=one.queues,
+                    messages=one.messages,
+                    configured=True,
+                    nature=one.nature,
+                    inTierAlone=None,
+                )
+                for one in topics
+            ],
+            groups=sorted(groups),
+            problems=problems,
+            brokers=brokers,
+        )
+
+    found = ask(target, problems.append, work)
+    say("brokers do not tell what is a matter of files, nor sums of several logs: null in machine output")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveConfig:
+    """A table of one broker, by the name of the file that it keeps it in."""
+
+    name: str
+    bytes: int | None
+    kind: str | None
+    readable: bool
+    error: str | None
+    brokerName: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def list_tables(target: Target, warn: Warn) -> list[LiveConfig]:
+    """The tables of all brokers, and whether they can be read; their sizes on disk nobody tells."""
+
+    async def work(questions: Questions) -> list[LiveConfig]:
+        places = [(node, name) for node in await questions.masters() for name in TABLES]
+        found = await questions.collect(places, lambda place: _fetch(questions, *place))
+        rows = []
+        for node, name in places:
+            if (node, name) not in found:
+                continue
+            model, error = kind_of(name), None
+            try:
+                if model is not None:
+                    model.read(found[node, name])
+            except FormatError as err:
+                error = str(err)
+            rows.append(
+                LiveConfig(
+                    name=name,
+                    bytes=None,
+                    kind=model.__name__ if model else None,
+                    readable=error is None,
+                    error=error,
+                    brokerName=node.name,
+                )
+            )
+        return rows
+
+    return ask(target, warn, work)
+
+
+def read_table(target: Target, name: str, broker: str | None, warn: Warn) -> Any:
+    """One table as plain values.
+
+    Raises:
+        UnreadableStore: no broker tells what is in such a file, or none does it now.
+        BadValue: several brokers, and none of them is named.
+    """
+    if name not in TABLES:
+        raise UnreadableStore(f"{name}: brokers do not tell it; they tell {', '.join(TABLES)}")
+
+    async def work(questions: Questions) -> Value:
+        nodes = [node for node in await questions.masters() if broker in (None, node.name, node.address)]
+        if len(nodes) != 1:
+            names = ", ".join(node.name for node in await questions.masters())
+            raise BadValue(f"give --broker, one of {names}")
+        return next(iter((await questions.tables(nodes, lambda node: _fetch(questions, node, name))).values()))
+
+    return ask(target, warn, work)
+
+
+async def _fetch(questions: Questions, node: Node, name: str) -> Value:
+    return await questions.fetch(node, TABLES[name], lambda body: loads(body, cycles=False), what=f"{name} is")

@@ -1,0 +1,262 @@
+"""Questions to all brokers of a cluster at the same time. Every one that is not answered is named."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from formats.errors import FormatError
+from formats.fastjson.declare import Declared, read_body
+from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
+from formats.remoting.fields import from_fields
+from formats.remoting.frame import Command
+from rmqtool.admin.keys import credentials
+from rmqtool.admin.target import Target
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
+from rmqtool.errors import BadValue
+from rmqtool.remoting.errors import NoAnswer, NotReached, RemotingError
+from rmqtool.words import counted
+
+T = TypeVar("T")
+K = TypeVar("K")
+D = TypeVar("D", bound=Declared)
+Warn = Callable[[str], None]
+
+TIMEOUT = 5.0
+"""Seconds that a broker or name server may take to answer one question."""
+_IN_FLIGHT = 64  # questions at a time
+_STRIKES = 3  # answers that are broken or do not come, until a broker is not asked any more
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """A broker: a master, or one of its slaves."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+
+class NotTold(Exception):
+    """A question without an answer; it has been noted."""
+
+
+class Questions:
+    """The brokers of a target, and what they are asked.
+
+    Args:
+        warn: called, when all is done, once for each broker and kind of failure.
+    """
+
+    def __init__(self, cluster: Cluster, target: Target, warn: Warn) -> None:
+        self.cluster, self._target, self._warn = cluster, target, warn
+        self._gone: dict[str, ClientError | RemotingError] = {}
+        self._heard: set[str] = set()  # addresses of brokers that have answered something
+        self._strikes: Counter[str] = Counter()
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._words: dict[tuple[str, str], str] = {}
+        self._nodes: list[Node] | None = None
+
+    async def nodes(self) -> list[Node]:
+        """All brokers that the name servers know, of the target's cluster where it names one; sorted.
+
+        Raises:
+            RemotingError: no name server answers, or not with brokers.
+            ClientError: there is no such cluster, or no broker in it.
+        """
+        if self._nodes is None:
+            self._nodes = await self._find_nodes()
+        return self._nodes
+
+    async def _find_nodes(self) -> list[Node]:
+        info = await self.cluster.brokers()
+        wanted = self._target.cluster
+        if wanted is not None and wanted not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise ClientError(f"{self._target.text}: the name server knows no cluster {wanted}; it knows {known}")
+        found = sorted(
+            Node(broker.cluster, broker.broker_name, broker_id, address)
+            for broker in info.broker_addr_table.values()
+            if wanted is None or broker.cluster == wanted
+            for broker_id, address in broker.broker_addrs.items()
+        )
+        if not found:
+            raise ClientError(f"{self._target.text}: no broker is registered with the name server")
+        return found
+
+    async def masters(self) -> list[Node]:
+        """One broker of each name: its master, or with a warning the first slave where there is none.
+
+        Raises:
+            RemotingError, ClientError: as :meth:`nodes`.
+        """
+        first: dict[tuple[str, str], Node] = {}
+        for node in await self.nodes():
+            first.setdefault((node.cluster, node.name), node)
+        for node in first.values():
+            if not node.is_master:
+                self._warn(f"broker {node.name} has no master: what its slave {node.address} says may be behind")
+        return list(first.values())
+
+    async def fetch(
+        self,
+        node: Node,
+        code: RequestCode,
+        read: Callable[[bytes], T],
+        header: Declared | None = None,
+        *,
+        what: str,
+        absent: Collection[int | str] = (),
+    ) -> T | None:
+        """The body of an answer; None where a code or words of ``absent`` say that there is none.
+
+        Args:
+            read: makes it of bytes; raises FormatError.
+            what: is missing otherwise, with its verb: ``its topics are``.
+
+        Raises:
+            NotTold: there is none; :meth:`tell` will say so.
+        """
+        return await self._fetch(node, code, lambda answer: read(answer.body), header, what, absent)
+
+    async def fetch_header(
+        self, node: Node, code: RequestCode, declared: type[D], header: Declared | None = None, *, what: str
+    ) -> D:
+        """As :meth:`fetch`, the header of an answer.
+
+        Raises:
+            NotTold: there is none.
+        """
+        found = await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, ())
+        assert found is not None  # nothing is absent
+        return found
+
+    async def _fetch(
+        self,
+        node: Node,
+        code: RequestCode,
+        read: Callable[[Command], T],
+        header: Declared | None,
+        what: str,
+        absent: Collection[int | str],
+    ) -> T | None:
+        known = self._gone.get(node.address)
+        if known is not None:
+            self._fail(node, what, known)
+            raise NotTold
+        try:
+            response = await self.cluster.call(node.address, self.cluster.request(code, header), TIMEOUT)
+            self._heard.add(node.address)
+            if response.code in absent or (
+                response.remark is not None
+                and any(isinstance(words, str) and words in response.remark for words in absent)
+            ):
+                return None
+            if response.code != ResponseCode.SUCCESS:
+                raise BrokerError(response, node.address)
+            with self.cluster.answers_of(node.address):
+                try:
+                    return read(response)
+                except FormatError as err:
+                    raise BadAnswer(f"{node.address}: not an answer to the request: {err}") from None
+        except (ClientError, RemotingError) as err:
+            self._strikes[node.address] += isinstance(err, RemotingError)
+            silent = isinstance(err, NoAnswer) and node.address not in self._heard
+            if silent or isinstance(err, NotReached) or self._strikes[node.address] >= _STRIKES:
+                self._gone.setdefault(node.address, err)
+            self._fail(node, what, err)
+            raise NotTold from err
+
+    def _fail(self, node: Node, what: str, err: ClientError | RemotingError) -> None:
+        kind = f"{type(err).__name__} {err.code}" if isinstance(err, BrokerError) else type(err).__name__
+        key = (f"{node.name} {node.address} {kind}", what)
+        self._failures[key] += 1
+        self._words.setdefault(key, str(err))
+
+    async def collect(self, items: Iterable[K], fetch: Callable[[K], Awaitable[T]]) -> dict[K, T]:
+        """The answers of all items that have one, in their order; :data:`_IN_FLIGHT` are asked for at a time."""
+        wanted = list(items)
+        source, found = iter(wanted), dict[K, T]()
+
+        async def work() -> None:
+            for item in source:
+                try:
+                    found[item] = await fetch(item)
+                except NotTold:
+                    continue
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_IN_FLIGHT, len(wanted))):
+                group.create_task(work())
+        return {item: found[item] for item in wanted if item in found}
+
+    async def tables(self, nodes: Iterable[Node], fetch: Callable[[Node], Awaitable[T]]) -> dict[Node, T]:
+        """As :meth:`collect`, of what there is no answer without.
+
+        Raises:
+            ClientError: no broker answers.
+        """
+        found = await self.collect(nodes, fetch)
+        if not found:
+            reasons = "; ".join(dict.fromkeys(self._words.values()))
+            raise ClientError(f"{self._target.text}: no broker answers: {reasons}")
+        return found
+
+    def tell(self) -> None:
+        """Say what is missing."""
+        for key, count in sorted(self._failures.items()):
+            often = f" ({counted(count, 'question')})" if count > 1 else ""
+            self._warn(f"{self._words[key]}: {key[1]} missing{often}")
+        self._failures.clear()
+
+
+def body(declared: type[D]) -> Callable[[bytes], D]:
+    """Reads a JSON body."""
+    return lambda data: read_body(declared, data)
+
+
+def client_options(target: Target) -> ClientOptions:
+    """Options of a client of the target.
+
+    Raises:
+        BadValue: a setting of TLS or of keys cannot be understood.
+        UnreadableStore: a file cannot be read.
+    """
+    tls = None
+    if target.tls_config is not None:
+        from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
+
+        tls = client_tls(target.tls_config)
+    options = ClientOptions(namesrv=";".join(target.namesrv), timeout=TIMEOUT, tls=tls)
+    keys = credentials(target.acl) if target.key_names is None else credentials(None, target.key_names)
+    if keys is None and target.key_names is not None:
+        raise BadValue(f"{target.text}: {' and '.join(target.key_names)} are not set")
+    return replace(options, credentials=keys)
+
+
+def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, Any, T]]) -> T:
+    """Connect, do some work, and say what is missing in what it gives.
+
+    Raises:
+        ClientError, RemotingError: nothing can be told.
+    """
+
+    async def run() -> T:
+        async with Cluster(options) as cluster:
+            questions = Questions(cluster, target, warn)
+            found = await work(questions)
+            questions.tell()
+            return found
+
+    options = client_options(target)
+    try:
+        return asyncio.run(run())
+    except ExceptionGroup as group:  # one of several that were asked at the same time
+        raise group.exceptions[0] from None

@@ -1,0 +1,158 @@
+"""Topics of a live cluster."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from formats.config.topic_kinds import kind_of
+from formats.model.topics import TopicConfig
+from formats.remoting.shapes import TopicOffset
+from rmqtool.admin.live.questions import Node, Questions, Warn, ask
+from rmqtool.admin.live.tables import (
+    Ranges,
+    Topics,
+    by_topic,
+    fetch_first_times,
+    fetch_offsets,
+    fetch_ranges,
+    fetch_topics,
+)
+from rmqtool.admin.target import Target
+from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary, permission
+
+T = TypeVar("T")
+Consumers = Mapping[Node, Mapping[str, Mapping[str, Mapping[int, int]]]]  # broker, topic, group, queue id: offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveQueueInfo(QueueInfo):
+    """One queue of a topic, on one of its brokers."""
+
+    brokerName: str
+
+
+class LiveTopics:
+    """The topics of a cluster.
+
+    Args:
+        warn: called with each reason why an answer is not whole.
+        say: called with what no broker tells.
+        system: give the broker's own topics as well.
+    """
+
+    queue_row = LiveQueueInfo
+
+    def __init__(self, target: Target, warn: Warn, say: Warn, *, system: bool = True) -> None:
+        self._target, self._warn, self._say, self._system = target, warn, say, system
+
+    def summaries(self) -> list[TopicSummary]:
+        """Every topic that a broker has, sorted."""
+        return ask(self._target, self._warn, self.gather_summaries)
+
+    def details(self, topic: str) -> TopicDetails | None:
+        """One topic with its queues, by broker and queue id; None where no broker has it."""
+        return ask(self._target, self._warn, lambda questions: self._details(questions, topic))
+
+    async def gather_summaries(self, questions: Questions) -> list[TopicSummary]:
+        tables = await fetch_topics(questions, await questions.masters())
+        consumers = await self._fetch_consumers(questions, tables)
+        known = {name for table in tables.values() for name in table}
+        wanted = [
+            (node, name)
+            for node, table in tables.items()
+            for name, config in table.items()
+            if self._system or kind_of(name, config, known) != "system"
+        ]
+        ranges = await fetch_ranges(questions, wanted)
+        self._say_untold("bytes")
+        names = sorted({name for _node, name in wanted})
+        return [self._summary(name, tables, ranges, consumers, known) for name in names]
+
+    async def _details(self, questions: Questions, topic: str) -> TopicDetails | None:
+        tables = await fetch_topics(questions, await questions.masters())
+        nodes = [node for node, table in tables.items() if topic in table]
+        if not nodes:
+            questions.tell()
+            return None
+        consumers = await self._fetch_consumers(questions, nodes)
+        ranges = await fetch_ranges(questions, [(node, topic) for node in nodes])
+        queues = {
+            (node, topic, queue_id): found
+            for node in nodes
+            for queue_id, found in sorted(ranges.of(node, topic).items())
+        }
+        firsts = await fetch_first_times(
+            questions, [queue for queue, found in queues.items() if found.max_offset > max(found.min_offset, 0)]
+        )
+        self._say_untold("bytes")
+        known = {name for table in tables.values() for name in table}
+        return TopicDetails(
+            summary=self._summary(topic, tables, ranges, consumers, known),
+            queues=[_queue(queue, found, firsts.get(queue), consumers) for queue, found in queues.items()],
+        )
+
+    async def _fetch_consumers(self, questions: Questions, nodes: Iterable[Node]) -> Consumers:
+        return {node: by_topic(found) for node, found in (await fetch_offsets(questions, nodes)).items()}
+
+    def _summary(
+        self, topic: str, tables: Mapping[Node, Topics], ranges: Ranges, consumers: Consumers, known: set[str]
+    ) -> TopicSummary:
+        configs = {node: table[topic] for node, table in tables.items() if topic in table}
+        told = [ranges.of(node, topic) for node in configs if (node, topic) not in ranges.missing]
+        queues = [found for one in told for found in one.values()]
+        first = next(iter(configs.values()))
+        attributes = [config.attributes for config in configs.values()]
+        return TopicSummary(
+            topic=topic,
+            kind=kind_of(topic, first, known),
+            configured=True,
+            readQueueNums=sum(config.read_queue_nums for config in configs.values()),
+            writeQueueNums=sum(config.write_queue_nums for config in configs.values()),
+            perm=self._agreed(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
+            order=self._agreed(topic, "order", configs, [config.order for config in configs.values()]),
+            queues=sum(one.max_offset > 0 for one in queues) if told else None,
+            messages=sum(map(_count, queues)) if told else None,
+            groups=len({group for topics in consumers.values() for group in topics.get(topic, ())}),
+            lastStoreTimestamp=max((one.last_update_timestamp for one in queues), default=0) or None,
+            messageType=self._agreed(topic, "messageType", configs, [one.get("message.type") for one in attributes]),
+            queueType=self._agreed(topic, "queueType", configs, [one.get("queue.type") for one in attributes]),
+            cleanupPolicy=self._agreed(
+                topic, "cleanupPolicy", configs, [one.get("cleanup.policy") for one in attributes]
+            ),
+            bytes=None,
+        )
+
+    def _agreed(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
+        """What all brokers say of a topic; None, and a line, where they do not say the same."""
+        if len(set(values)) == 1:
+            return values[0]
+        said = ", ".join(f"{node.name} {value}" for node, value in zip(configs, values, strict=True))
+        self._say(f"topic {topic}: brokers differ in {name}: {said}")
+        return None
+
+    def _say_untold(self, *names: str) -> None:
+        self._say(f"brokers do not tell {' and '.join(names)}: null in machine output")
+
+
+def _count(queue: TopicOffset) -> int:
+    return max(queue.max_offset, 0) - max(queue.min_offset, 0)
+
+
+def _queue(place: tuple[Node, str, int], found: TopicOffset, first: int | None, consumers: Consumers) -> LiveQueueInfo:
+    node, topic, queue_id = place
+    groups = consumers.get(node, {}).get(topic, {})
+    return LiveQueueInfo(
+        topic=topic,
+        queueId=queue_id,
+        minOffset=max(found.min_offset, 0),
+        maxOffset=max(found.max_offset, 0),
+        firstStoreTimestamp=first,
+        lastStoreTimestamp=found.last_update_timestamp if found.last_update_timestamp > 0 else None,
+        bytes=None,
+        groups={
+            group: max(found.max_offset, 0) - offsets[queue_id]
+            for group, offsets in sorted(groups.items())
+            if queue_id in offsets
+        },
+        brokerName=node.name,
+    )

@@ -1,0 +1,83 @@
+"""The subjects of a store directory: what the engine's own classes answer. Topics are those of the engine."""
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+
+from formats.config.files import OffsetTable
+from rmqtool.errors import UnreadableStore
+from rmqtool.services.consumers.groups import ConsumerGroups, GroupInfo, GroupLag
+from rmqtool.services.lookup.configs import FILES, Warn, group_offsets, sort_offsets
+from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset, consumer_offsets
+from rmqtool.services.offsets.files import ClientFile
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+
+
+class StoreGroups:
+    """The groups of a store.
+
+    Args:
+        wanted: whether a group's offsets in a topic are asked for.
+        client: offsets of a broadcasting client in place of the broker's.
+        bak: the previous generation of the broker's.
+    """
+
+    lag_row, stored_row, offset_row = GroupLag, StoredOffset, OffsetRow
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        warn: Warn,
+        wanted: Callable[[str, str], bool] = lambda _group, _topic: True,
+        *,
+        client: ClientFile | None = None,
+        bak: bool = False,
+    ) -> None:
+        self._layout, self._warn, self._wanted, self._client, self._bak = layout, warn, wanted, client, bak
+
+    @cached_property
+    def _consumers(self) -> ConsumerGroups:
+        return ConsumerGroups(CommitLog(self._layout), self._warn, self._tables(), pop=self._client is None)
+
+    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+        """Whether POP consumers hold messages, of all queues or those with an id."""
+        return any(
+            self._wanted(group, topic) and (not queue_ids or queue_id in queue_ids)
+            for topic, group, queue_id in self._consumers.holding()
+        )
+
+    def infos(self) -> Iterator[GroupInfo]:
+        """Every group that has a configuration or an offset, sorted."""
+        return self._consumers.infos()
+
+    def lag(self) -> Iterator[GroupLag]:
+        """Every queue of every group, sorted by group, topic and queue."""
+        return self._consumers.lag()
+
+    def stored(self) -> Iterator[StoredOffset]:
+        """Offsets as they are stored, sorted by group, topic and queue.
+
+        Raises:
+            UnreadableStore: the store has no offsets file.
+        """
+        if self._client is None and not any(
+            os.path.lexists(self._layout.path("config", name + end)) for name in FILES for end in ("", ".bak")
+        ):
+            raise UnreadableStore(f"{self._layout.path('config', FILES[0])}: no such file")
+        for entry in sort_offsets(self._tables()):
+            yield StoredOffset(
+                group=entry.group, topic=entry.topic, queueId=entry.queue_id, consumerOffset=entry.offset
+            )
+
+    def positions(self) -> Iterator[OffsetRow]:
+        """Offsets beside the queues that they point into, sorted by group, topic and queue.
+
+        Raises:
+            UnreadableStore: the store has no offsets file.
+        """
+        return consumer_offsets(self._layout, bak=self._bak)
+
+    def _tables(self) -> Iterator[OffsetTable]:
+        tables = self._client.tables() if self._client is not None else group_offsets(self._layout, self._warn)
+        return (table for table in tables if self._wanted(table.group, table.topic))

@@ -1,0 +1,80 @@
+"""The questions, a protocol for each subject. What cannot be told is None, and what is missing is said by a warning.
+
+Both sides are given ``warn`` when they are made: it is called with each reason why an answer is not whole.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from formats.message.read import Record
+from rmqtool.services.consumers.groups import GroupInfo, GroupLag
+from rmqtool.services.lookup.offsets import OffsetRow, StoredOffset
+from rmqtool.services.lookup.query import Search
+from rmqtool.services.lookup.topics import QueueInfo, TopicDetails, TopicSummary
+
+
+class Topics(Protocol):
+    """Topics and their queues."""
+
+    @property
+    def queue_row(self) -> type[QueueInfo]:
+        """The class of the rows of :meth:`details`."""
+
+    def summaries(self) -> Iterable[TopicSummary]:
+        """Every topic, sorted."""
+
+    def details(self, topic: str) -> TopicDetails | None:
+        """One topic with its queues; None where there is no such topic."""
+
+
+class Groups(Protocol):
+    """Consumer groups and how far they have come."""
+
+    @property
+    def lag_row(self) -> type[GroupLag]:
+        """The class of the rows of :meth:`lag`."""
+
+    @property
+    def stored_row(self) -> type[StoredOffset]:
+        """The class of the rows of :meth:`stored`."""
+
+    @property
+    def offset_row(self) -> type[OffsetRow]:
+        """The class of the rows of :meth:`positions`."""
+
+    def holding(self, queue_ids: Collection[int] = ()) -> bool:
+        """Whether it is known that POP consumers hold messages, of all queues or those with an id."""
+
+    def infos(self) -> Iterable[GroupInfo]:
+        """Every group that has a configuration or an offset, sorted."""
+
+    def lag(self) -> Iterable[GroupLag]:
+        """Every queue of every group, sorted by group, topic and queue."""
+
+    def stored(self) -> Iterable[StoredOffset]:
+        """Offsets as they are stored, sorted by group, topic and queue."""
+
+    def positions(self) -> Iterable[OffsetRow]:
+        """Offsets beside the queues that they point into, sorted by group, topic and queue."""
+
+
+class StoredMessage(Protocol):
+    """A message as a log has it."""
+
+    @property
+    def record(self) -> Record:
+        """Its stored form."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Where it is in the log."""
+
+
+class Messages(Protocol):
+    """Single messages."""
+
+    def by_key(self, topic: str, key: str, search: Search) -> Sequence[StoredMessage]:
+        """Messages of a topic with a key, oldest first."""
+
+    def by_id(self, message_id: str, topics: Sequence[str], search: Search) -> Sequence[StoredMessage]:
+        """Messages with an offset id or a unique id."""

@@ -1,0 +1,228 @@
+"""Half of a cluster fails, in all the ways that peers fail: each command says so, in time, and shows the other half."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from formats.fastjson.declare import body_of
+from formats.remoting.bodies import ClusterInfo
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import BrokerData
+from rmqtool.admin.live import questions
+from rmqtool.cli.commands import COMMANDS
+from rmqtool.remoting.connection import Connection
+from tests.cli.running import ROOT, rmqtool
+from tests.client.peers import peer, raw_peer, route, tells
+from tests.client.test_hostile_commands import BYTES, serving
+from tests.interop.serving import Serving
+
+TIMEOUT = 2.0
+WORDS = {
+    "info": (),
+    "topic list": (),
+    "topic show": ("Orders",),
+    "group list": (),
+    "group lag": (),
+    "group offsets": (),
+    "offsets": (),
+    "query-key": ("Orders", "order-65"),
+    "query-id": ("FD0000000000000000000000000000020FB630946E09664346B10041",),
+    "query-offset": ("Orders", "0", "3", "--broker", "lab-a"),
+    "query-time": ("Orders", "0", "2026-11-20T20:34:46Z", "--broker", "lab-a"),
+    "config": (),
+    "cluster list": (),
+    "broker-config show": ("--name", "brokerName"),
+    "client list": (),
+}
+OF_ONE_BROKER = ("query-offset", "query-time")  # that of --broker, so that the other is not asked
+NAME = "lab-b"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the half that works."""
+    folder = tmp_path_factory.mktemp("failing") / "store"
+    shutil.copytree(ROOT / "examples" / "store", folder)
+    with Serving(folder, "--read-only") as served:
+        yield served.broker
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "TIMEOUT", TIMEOUT)
+
+
+def refuses(request: Command) -> Command:
+    return request.response(ResponseCode.NO_PERMISSION, "no right, says the broker")
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[str]:
+    """A peer that takes what comes, and never answers."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(1 << 16):
+                pass
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def refusing() -> AsyncIterator[str]:
+    """A broker that gives nobody a right."""
+    async with peer() as made:
+        made.replies = dict.fromkeys(C, refuses)
+        yield made.address
+
+
+@asynccontextmanager
+async def wrong() -> AsyncIterator[str]:
+    """A broker whose answers are whole, and are none."""
+    async with peer() as made:
+        made.replies = {code: lambda request: request.response(body=b'{"table": [1, ') for code in C}
+        yield made.address
+
+
+@asynccontextmanager
+async def gone() -> AsyncIterator[str]:
+    """A port that nobody listens on."""
+    async with peer() as made:
+        address = made.address
+    yield address
+
+
+@asynccontextmanager
+async def leaving() -> AsyncIterator[str]:
+    """A broker that ends each connection at the first request."""
+
+    def end(connection: Connection, request: Command) -> Command:
+        connection.abort("over")
+        return request.response()
+
+    async with peer() as made:
+        made.handle = end  # type: ignore[method-assign]
+        yield made.address
+
+
+def sends(answer: bytes) -> Callable[[], AbstractAsyncContextManager[str]]:
+    return lambda: raw_peer(answer)
+
+
+FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
+    "gone": gone, "silent": silent, "refusing": refusing, "wrong": wrong, "leaving": leaving,
+    **{name: sends(answer) for name, answer in BYTES.items()},
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def namesrv_of(healthy: str, failing: str) -> AsyncIterator[str]:
+    """A name server that knows a broker that works, and one that fails."""
+    async with peer() as namesrv, FAILURES[failing]() as address:
+        brokers = {"lab-a": healthy, NAME: address}
+        info = ClusterInfo({name: BrokerData("C", name, {0: at}) for name, at in brokers.items()}, {"C": [*brokers]})
+        namesrv.replies[C.GET_BROKER_CLUSTER_INFO] = lambda request: request.response(body=body_of(info))
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(*brokers.items())})
+        yield namesrv.address
+
+
+def test_every_command_is_here() -> None:
+    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live}
+
+
+@pytest.mark.parametrize("failing", FAILURES)
+def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
+    with serving(namesrv_of(broker, failing)) as namesrv:
+        for name, words in WORDS.items():
+            started = time.monotonic()
+            done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words, "-o", "ndjson")
+            assert time.monotonic() - started < 20 * TIMEOUT, f"{name}: each request has its time, and no broker two"
+            assert "Traceback" not in done.err, done.err
+            assert done.out or name == "client list", f"{name}: the other half is shown"
+            if name in OF_ONE_BROKER:
+                assert done.code == 0, (name, done.err)
+                continue
+            assert done.code == 1, (name, done)
+            said = [line for line in done.err.splitlines() if line.startswith(("warning: ", "problem: "))]
+            assert said, (name, done.err)
+            assert all("127.0.0.1:" in line and "missing" in line for line in said), said
+            if failing == "refusing":
+                assert "NO_PERMISSION (16): no right, says the broker" in done.err
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_no_broker_answers(name: str) -> None:
+    with serving(namesrv_of("127.0.0.1:1", "refusing")) as namesrv:
+        done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *WORDS[name], "-o", "ndjson")
+    assert done.code in (1, 3), done
+    assert "127.0.0.1:1" in done.err
+    if name == "cluster list":
+        return  # what name servers say is said
+    if name != "info":
+        assert "null" not in done.out
+    assert done.code == 3 or not done.out, "nothing is taken for a fact"
+
+
+@pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
+def test_a_name_server_that_sends_nonsense(answer: bytes) -> None:
+    with serving(raw_peer(answer)) as namesrv:
+        for name, words in WORDS.items():
+            done = rmqtool(*name.split(), f"rocketmq://{namesrv}", *words)
+            assert (done.code, done.out) == (3, ""), (name, done)
+            assert done.err.splitlines()[-1].startswith("error: "), done.err
+
+
+def test_a_name_server_that_is_silent() -> None:
+    with serving(silent()) as namesrv:
+        started = time.monotonic()
+        done = rmqtool("topic", "list", f"rocketmq://{namesrv},{namesrv}")
+        assert time.monotonic() - started < 10 * TIMEOUT
+    assert (done.code, done.out) == (3, "")
+    assert "no response within 2 s" in done.err or "no name server answers" in done.err
+
+
+def test_the_second_name_server_is_asked(broker: str) -> None:
+    for failing in ("gone", "silent", "text"):
+        with (
+            serving(FAILURES[failing]()) as bad,
+            serving(namesrv_of(broker, "refusing")) as good,
+        ):
+            done = rmqtool("cluster", "list", f"rocketmq://{bad},{good}", "-o", "ndjson")
+        assert len(done.out.splitlines()) == 2, done.err
+
+
+def test_no_name_server_knows_a_broker() -> None:
+    @asynccontextmanager
+    async def empty() -> AsyncIterator[str]:
+        async with peer() as namesrv:
+            namesrv.replies[C.GET_BROKER_CLUSTER_INFO] = lambda request: request.response(body=body_of(ClusterInfo()))
+            yield namesrv.address
+
+    with serving(empty()) as namesrv:
+        done = rmqtool("topic", "list", f"rocketmq://{namesrv}")
+    assert done.code == 3
+    assert "no broker is registered" in done.err
+
+
+def test_keys_that_are_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[target.a]\nnamesrv = "127.0.0.1:1"\naccess-key-env = "NOKEY"\nsecret-key-env = "NOSECRET"\n')
+    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
+    done = rmqtool("topic", "list", "@a")
+    assert done.code == 2
+    assert "NOKEY and NOSECRET are not set" in done.err

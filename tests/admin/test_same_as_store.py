@@ -1,0 +1,199 @@
+"""A store, and a live cluster that serves it, are answered for in the same fields, types, order and exit codes."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import ROOT, Result, rmqtool
+from tests.interop.serving import CLUSTER, Serving
+
+Row = dict[str, Any]
+# what no broker tells, and what only a cluster has
+UNTOLD = {"bytes", "inFlight", "size"}
+BEYOND = {"brokerName", "brokers"}
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # 4.9 does not have it in its table of topics, and so does not tell its queues
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live") / "store"
+    shutil.copytree(ROOT / "examples" / "store", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def target(store: Path) -> Iterator[str]:
+    with Serving(store, "--read-only") as served:
+        yield f"rocketmq://{served.namesrv}/{CLUSTER}"
+
+
+def read_rows(result: Result, form: str) -> list[Row]:
+    assert result.out, result.err
+    if form == "json":
+        found = json.loads(result.out)
+        return found if isinstance(found, list) else [found]
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def both(words: str, store: Path, target: str, form: str = "ndjson") -> tuple[list[Row], list[Row]]:
+    """Rows of the store and of the cluster; the exit codes are the same."""
+    results = [rmqtool(*words.format(where).split(), "-o", form) for where in (store, target)]
+    assert results[0].code == results[1].code, (results[0].err, results[1].err)
+    return read_rows(results[0], form), read_rows(results[1], form)
+
+
+def check_same(of_store: list[Row], of_cluster: list[Row]) -> None:
+    """The same rows, but for what is known to be told by one of them alone."""
+    for one in of_cluster:
+        for name in BEYOND & one.keys():
+            assert list(one)[-1] == name, "a field of clusters alone is the last one"
+            del one[name]
+    assert [list(one) for one in of_cluster] == [list(one) for one in of_store]
+    for ours, theirs in zip(of_cluster, of_store, strict=True):
+        for name in UNTOLD & ours.keys():
+            assert ours.pop(name) is None, "what is not told is null, never 0"
+            theirs.pop(name)
+    assert of_cluster == of_store
+
+
+def test_topics(store: Path, target: str) -> None:
+    of_store, of_cluster = both("topic list {}", store, target)
+    check_same(of_store, of_cluster)
+    of_store, of_cluster = both("topic list {} --system", store, target)
+    assert {one["topic"] for one in of_store} == {one["topic"] for one in of_cluster} | {OP}
+    check_same([one for one in of_store if one["topic"] != OP], of_cluster)
+    check_same(*both("topic list {} --topic Ord*", store, target, "json"))
+
+
+@pytest.mark.parametrize("topic", ["Orders", "Batched", "%RETRY%lab-consumer"])
+def test_one_topic(topic: str, store: Path, target: str) -> None:
+    of_store, of_cluster = both(f"topic show {{}} {topic}", store, target, "json")
+    ours, theirs = of_cluster[0].pop("queueTable"), of_store[0].pop("queueTable")
+    check_same(of_store, of_cluster)
+    empty = [queue for queue in ours if not queue["maxOffset"]]
+    assert not any(queue["firstStoreTimestamp"] for queue in empty), "a directory has no files of those"
+    check_same(theirs, [queue for queue in ours if queue["maxOffset"]])
+
+
+def test_groups(store: Path, target: str) -> None:
+    of_store, of_cluster = both("group list {}", store, target)
+    unknown = [one for one in of_cluster if one["group"] == "CID_RMQ_SYS_TRANS"]
+    assert [one["diff"] for one in unknown] == [None], "one of its queues is not told, so its sum is not known"
+    known = [one["group"] for one in of_cluster if one not in unknown]
+    kept = [[one for one in rows if one["group"] in known] for rows in (of_store, of_cluster)]
+    check_same(*kept)
+
+
+def test_lag(store: Path, target: str) -> None:
+    of_store, of_cluster = both("group lag {} --group lab-*", store, target)
+    assert len(of_cluster) > 15
+    # a directory has no files of queues without a message
+    check_same(*([one for one in rows if one["brokerOffset"]] for rows in (of_store, of_cluster)))
+    for words in ("--by topic", "--by group", "--by topic --topic Ord*"):
+        check_same(*both(f"group lag {{}} --group lab-* {words}", store, target))
+    for words in ("--lagging", "--queue 1 --limit 2 --topic Orders"):
+        results = [rmqtool("group", "lag", where, "--group", "lab-*", *words.split()) for where in (store, target)]
+        assert results[0].code == results[1].code == 0
+
+
+def test_offsets(store: Path, target: str) -> None:
+    for words in ("group offsets {}", "group offsets {} --group lab-orderly --queue 0", "offsets {} --topic Orders"):
+        check_same(*both(words, store, target))
+    of_store, of_cluster = both("offsets {}", store, target)
+    assert [one["brokerOffset"] for one in of_cluster if one["topic"] == OP] == [None]
+    keys = [(one["topic"], one["queueId"]) for one in of_cluster if one["brokerOffset"]]
+    check_same(*([one for one in rows if (one["topic"], one["queueId"]) in keys] for rows in (of_store, of_cluster)))
+
+
+def test_messages(store: Path, target: str) -> None:
+    all_of_them, _ = both("query-offset {} Orders 2 0 --max-msgs 32", store, target)
+    message = all_of_them[3]
+    for words in (
+        "query-key {} Orders order-65", f"query-id {{}} {message['offsetMsgId']}", f"query-id {{}} {message['msgId']}",
+        f"query-id {{}} {message['msgId']} --topic Ord*", "query-offset {} Orders 2 7 --max-msgs 5",
+        "query-offset {} Orders 2 0 --status", "query-offset {} Orders 2 9999 --status",
+        f"query-time {{}} Orders 2 {message['storeTimestamp']}",
+    ):  # fmt: skip
+        of_store, of_cluster = both(words, store, target)
+        assert of_cluster, words
+        check_same(of_store, of_cluster)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "query-key {} Orders nokey", "query-key {} Nowhere key", "query-id {} X", "query-offset {} Orders 2 9999",
+        "query-offset {} Nowhere 0 0", "query-offset {} Orders 77 0", "topic show {} Nowhere", "topic list {} Nowhere",
+        "group lag {} --group nobody", "offsets {} --topic Nowhere", "query-time {} Nowhere 0 now",
+        "query-id {} C0A8070100002A9F0000000000000B33", f"query-id {{}} {'0' * 32} --topic Batched",
+    ],
+)  # fmt: skip
+def test_nothing_is_an_answer_with_the_same_code(words: str, store: Path, target: str) -> None:
+    results = [rmqtool(*words.format(where).split()) for where in (store, target)]
+    assert [result.code for result in results] == [1, 1], [result.err for result in results]
+    assert all(result.err for result in results)
+
+
+def test_keys_beyond_one_answer(store: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqtool.admin.live import messages
+
+    rows = [json.loads(line) for line in rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()]
+    times = [one["storeTimestamp"] for one in rows if "user-0" in one["keys"] and one["topic"] == "Orders"]
+    most = max(sum(time - 1000 < other <= time for other in times) for time in times)  # of the same second
+    assert len(times) > most + 2
+    monkeypatch.setattr(messages, "_PAGE", most + 2)
+    of_store, of_cluster = both("query-key {} Orders user-0", store, target)
+    assert len(of_store) == len(times)
+    check_same(of_store, of_cluster)
+
+    monkeypatch.setattr(messages, "_PAGE", 2)
+    monkeypatch.setattr(messages, "_FEW", 2)
+    result = rmqtool("query-key", target, "Orders", "user-0")
+    assert result.code == 1
+    assert "2 messages of topic Orders with key user-0 are of the same second" in result.err, "no cap without a word"
+
+
+def test_config(store: Path, target: str) -> None:
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"):
+        of_store, of_cluster = both(f"config {{}} {name}", store, target, "json")
+        keys = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
+        key = keys.get(name, "offsetTable")
+        assert of_cluster[0][key].keys() >= of_store[0][key].keys()
+    of_store, of_cluster = both("config {}", store, target)
+    assert of_store[0].keys() < of_cluster[0].keys()
+    assert all(one["bytes"] is None and one["readable"] for one in of_cluster)
+
+
+def test_info(store: Path, target: str) -> None:
+    of_store, of_cluster = both("info {}", store, target, "json")
+    assert list(of_cluster[0]) == [*of_store[0], "brokers"]
+    assert set(of_cluster[0]["groups"]) >= set(of_store[0]["groups"])
+    for name in ("minPhyOffset", "firstStoreTimestamp"):
+        assert of_cluster[0][name] == of_store[0][name]
+    for name in ("files", "checkpoint", "lock", "roles", "configs"):
+        assert of_cluster[0][name] is None
+
+
+def test_brokers(target: str) -> None:
+    rows = read_rows(rmqtool("cluster", "list", target, "-o", "json"), "json")
+    assert [(one["brokerName"], one["role"], one["version"]) for one in rows] == [("lab-a", "master", "V4_9_8")]
+    assert rows[0]["commitLogDiskRatio"] > 0
+    assert rows[0]["timerReadBehind"] is None, "4.9 has no timers"
+    settings = read_rows(rmqtool("broker-config", "show", target, "lab-a", "--name", "broker*", "-o", "json"), "json")
+    assert {"brokerName": "lab-a", "brokerClusterName": CLUSTER}.items() <= {
+        one["name"]: one["value"] for one in settings
+    }.items()
+    assert rmqtool("broker-config", "show", target, "nobody").code == 1
+    assert rmqtool("client", "list", target, "--group", "nobody").code == 1
+
+
+def test_reading_leaves_the_broker_as_it_was(store: Path, target: str) -> None:
+    before = read_rows(rmqtool("cluster", "list", target, "-o", "json"), "json")[0]["commitLogMaxOffset"]
+    rmqtool("query-offset", target, "Orders", "0", "9999")  # 4.9 stores a message about a pull from there
+    rmqtool("topic", "show", target, "Nowhere")
+    rmqtool("group", "lag", target)
+    assert read_rows(rmqtool("cluster", "list", target, "-o", "json"), "json")[0]["commitLogMaxOffset"] == before

@@ -1,0 +1,110 @@
+"""A cluster of several brokers: sums, rows of each, what they do not agree in, slaves."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from formats.fastjson.declare import body_of
+from formats.remoting.bodies import ClusterInfo
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.shapes import BrokerData
+from tests.cli.running import ROOT, rmqtool
+from tests.client.peers import peer, route, tells
+from tests.client.test_hostile_commands import serving
+from tests.interop.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Two that have the same messages; in the second the topic Orders is for reading alone."""
+    folder = tmp_path_factory.mktemp("several")
+    for name in ("a", "b"):
+        shutil.copytree(ROOT / "examples" / "store", folder / name)
+    topics = folder / "b" / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    table["topicConfigTable"]["Orders"] |= {"perm": 4, "readQueueNums": 6}
+    topics.write_text(json.dumps(table))
+    with Serving(folder / "a", "--read-only") as one, Serving(folder / "b", "--read-only") as other:
+        yield {"lab-a": one.broker, "lab-b": other.broker}
+
+
+@asynccontextmanager
+async def namesrv_of(brokers: Mapping[str, Mapping[int, str]]) -> AsyncIterator[str]:
+    async with peer() as namesrv:
+        clusters = {"C": [*brokers], "Empty": list[str]()}
+        info = ClusterInfo({name: BrokerData("C", name, dict(ids)) for name, ids in brokers.items()}, clusters)
+        namesrv.replies[C.GET_BROKER_CLUSTER_INFO] = lambda request: request.response(body=body_of(info))
+        masters = [(name, ids[0]) for name, ids in brokers.items() if 0 in ids]
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(*masters)})
+        yield namesrv.address
+
+
+@pytest.fixture
+def target(brokers: dict[str, str]) -> Iterator[str]:
+    with serving(namesrv_of({name: {0: address} for name, address in brokers.items()})) as namesrv:
+        yield f"rocketmq://{namesrv}"
+
+
+def rows(*words: str, code: int = 0) -> list[dict[str, Any]]:
+    done = rmqtool(*words, "-o", "ndjson")
+    assert done.code == code, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def test_numbers_of_a_topic_are_those_of_all(target: str) -> None:
+    (orders,) = rows("topic", "list", target, "Orders")
+    assert (orders["readQueueNums"], orders["writeQueueNums"], orders["queues"], orders["messages"]) == (10, 8, 8, 840)
+    assert orders["perm"] is None
+    said = rmqtool("topic", "list", target, "Orders").err
+    assert "topic Orders: brokers differ in perm: lab-a RW, lab-b R" in said
+    (batched,) = rows("topic", "list", target, "Batched")
+    assert (batched["perm"], batched["messages"], batched["groups"]) == ("RW", 40, 1)
+
+
+def test_rows_name_their_broker(target: str) -> None:
+    lag = rows("group", "lag", target, "--group", "lab-consumer", "--topic", "Orders")
+    assert [(one["brokerName"], one["queueId"]) for one in lag] == [(f"lab-{x}", n) for x in "ab" for n in range(4)]
+    (total,) = rows("group", "lag", target, "--group", "lab-consumer", "--topic", "Orders", "--by", "topic")
+    assert (total["queues"], total["diff"]) == (8, 0)
+    table = json.loads(rmqtool("topic", "show", target, "Orders", "-o", "json").out)["queueTable"]
+    assert {one["brokerName"] for one in table} == {"lab-a", "lab-b"}
+    assert len(rows("query-key", target, "Orders", "order-65")) == 2
+
+
+def test_a_queue_that_several_have(target: str) -> None:
+    for words in (("query-offset", target, "Orders", "0", "3"), ("query-time", target, "Orders", "0", "0")):
+        done = rmqtool(*words)
+        assert done.code == 2
+        assert "give --broker, one of lab-a, lab-b" in done.err
+        assert rows(*words, "--broker", "lab-b")
+        assert rmqtool(*words, "--broker", "lab-c").code == 1
+    assert rmqtool("config", target, "topics.json").code == 2
+    perm = json.loads(rmqtool("config", target, "topics.json", "--broker", "lab-b", "-o", "json").out)
+    assert perm["topicConfigTable"]["Orders"]["perm"] == 4
+    assert {one["brokerName"] for one in rows("broker-config", "show", target, "lab-b")} == {"lab-b"}
+
+
+def test_one_cluster_of_the_name_server(target: str) -> None:
+    assert len(rows("cluster", "list", f"{target}/C")) == 2
+    assert rmqtool("cluster", "list", f"{target}/Empty").code == 3
+    done = rmqtool("cluster", "list", f"{target}/Other")
+    assert done.code == 3
+    assert "knows no cluster Other; it knows C, Empty" in done.err
+
+
+def test_slaves(brokers: dict[str, str]) -> None:
+    ids = {"lab-a": {0: brokers["lab-a"], 1: brokers["lab-b"]}}
+    with serving(namesrv_of(ids)) as namesrv:
+        found = rows("cluster", "list", f"rocketmq://{namesrv}")
+        assert [(one["role"], one["behindMaster"]) for one in found] == [("master", None), ("slave", 0)]
+        (orders,) = rows("topic", "list", f"rocketmq://{namesrv}", "Orders")
+        assert orders["messages"] == 420, "a slave has what its master has"
+    with serving(namesrv_of({"lab-a": {1: brokers["lab-a"]}})) as namesrv:
+        done = rmqtool("topic", "list", f"rocketmq://{namesrv}", "Orders", "-o", "ndjson")
+        assert done.code == 1
+        assert json.loads(done.out)["messages"] == 420
+        assert "broker lab-a has no master" in done.err

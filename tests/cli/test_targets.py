@@ -1,0 +1,162 @@
+"""A live cluster in the place of a store directory: how it is named, and which commands take it."""
+
+import json
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rmqtool.admin.target import Target, parse_target
+from rmqtool.cli.commands import COMMANDS
+from rmqtool.errors import BadValue
+from rmqtool.testing import TestBroker, rocketmq  # noqa: F401 (a fixture)
+from tests.cli.running import ROOT, rmqtool
+from tests.cli.test_help import commands
+from tests.test_start import loaded_by
+
+
+@pytest.mark.parametrize(
+    ("text", "namesrv", "cluster"),
+    [
+        ("rocketmq://ns:9876", ("ns:9876",), None),
+        ("rocketmq://ns1:9876,ns2:19876/Prod", ("ns1:9876", "ns2:19876"), "Prod"),
+        ("rocketmq://[::1]:9876", ("[::1]:9876",), None),
+        ("rocketmq://10.0.0.1:9876;10.0.0.2:9876", ("10.0.0.1:9876", "10.0.0.2:9876"), None),
+    ],
+)
+def test_a_target_has_name_servers_and_perhaps_a_cluster(text: str, namesrv: tuple[str, ...], cluster: str) -> None:
+    assert parse_target(text) == Target(text=text, namesrv=namesrv, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rocketmq://", "rocketmq:///Prod", "rocketmq://ns", "rocketmq://ns:", "rocketmq://ns:0", "rocketmq://ns:70000",
+        "rocketmq://ns:9876/", "rocketmq://ns:9876/a/b", "rocketmq://ns:9876?tls=true", "rocketmq://key:word@ns:9876",
+        "rocketmq://ns 1:9876",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(BadValue) as error:
+        parse_target(text)
+    assert "word" not in str(error.value), "what may be a password is not repeated"
+
+
+PROFILE = {"namesrv": "ns:9876", "cluster": "Prod", "access-key-env": "A", "secret-key-env": "B"}
+
+
+def test_a_profile_names_variables_and_never_keys() -> None:
+    expected = Target(text="@prod", namesrv=("ns:9876",), cluster="Prod", key_names=("A", "B"))
+    assert parse_target("@prod", {"prod": PROFILE}) == expected
+    for wrong in ({"secret-key": "x"}, {"namesrv": 5}, {"secret-key-env": ""}, {"acl": "tools.yml"}, {"namesrv": "x"}):
+        with pytest.raises(BadValue, match=r"^@prod: "):
+            parse_target("@prod", {"prod": PROFILE | wrong})
+    with pytest.raises(BadValue, match=r"which has @prod"):
+        parse_target("@test", {"prod": PROFILE})
+
+
+def test_a_profile_of_the_config_file(
+    rocketmq: TestBroker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'output = "ndjson"\n[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n')
+    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
+    done = rmqtool("cluster", "list", "@lab")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["brokerName"] == "broker-a"
+
+
+def test_a_file_of_that_name_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("@lab").mkdir()
+    assert "not a store directory" in rmqtool("topic", "list", "@lab").err
+
+
+def test_the_variable_stands_for_a_store_that_is_left_out(
+    rocketmq: TestBroker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RMQTOOL_TARGET", f"rocketmq://{rocketmq.namesrv}")
+    done = rmqtool("topic", "show", "TBW102", "-o", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["topic"] == "TBW102"
+    assert rmqtool("group", "lag", "--group", "nobody").code == 1
+    assert f"{tmp_path}: not a store" in rmqtool("topic", "list", tmp_path).err, "a directory that is named counts"
+    for words in (("check",), ("recover", "--yes"), ("clean",)):
+        done = rmqtool(*words)
+        assert done.code == 2
+        assert "STORE" in done.err, "what needs files never takes the variable"
+
+
+PLAUSIBLE = {"part": "config"}
+FILES_ONLY = [
+    name
+    for name, command in COMMANDS.items()
+    if not command.live and any(parameter.name == "store" for parameter in commands()[name].params)
+]
+
+
+@pytest.mark.parametrize("name", FILES_ONLY)
+def test_a_command_that_needs_files_says_so(name: str) -> None:
+    needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
+    words = [
+        "rocketmq://127.0.0.1:1" if one.name == "store" else PLAUSIBLE.get(one.name, "1")
+        for one in needed
+        if one.required
+    ]
+    result = rmqtool(*name.split(), *words)
+    assert result.code == 2
+    assert result.out == ""
+    assert f"{name}: needs the files of a store directory" in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live])
+def test_without_a_name_server_a_command_ends_with_3(name: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        values = {"store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}", "message_id": "X", "time": "now"}
+        needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
+        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required))
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("error: no name server answers: ")
+    assert result.err.count("\n") == 1
+
+
+def test_options_of_files_are_refused() -> None:
+    for words in (
+        ("query-key", "T", "k", "--scan"), ("offsets", "--bak"), ("group", "lag", "--broadcast", "x"),
+        ("group", "offsets", "--broker", "a"), ("query-time", "T", "0", "now", "--upper"),
+    ):  # fmt: skip
+        at = 2 if words[0] == "group" else 1
+        result = rmqtool(*words[:at], "rocketmq://127.0.0.1:1", *words[at:])
+        assert (result.code, result.out) == (2, ""), words
+
+
+def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
+    for name in ("cluster list", "client list", "broker-config show"):
+        result = rmqtool(*name.split(), tmp_path)
+        assert result.code == 2
+        assert "give a live cluster" in result.err
+    for words in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):
+        assert "--broker" in rmqtool(words[0], tmp_path, *words[1:], "--broker", "a").err
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list {}", "group lag {}", "query-offset {} Orders 0 0", "info {}", "offsets {}"]
+)
+def test_a_directory_costs_no_client(words: str) -> None:
+    loaded = loaded_by(*words.format(ROOT / "examples" / "store").split())
+    assert not {name for name in loaded if name.startswith(("asyncio", "rmqtool.client", "rmqtool.admin.live"))}
+
+
+def test_the_profiles_of_the_manual() -> None:
+    text = (ROOT / "rmqtool" / "manual" / "administration.md").read_text()
+    profiles = tomllib.loads(text.partition("```toml\n")[2].partition("```")[0])["target"]
+    prod = parse_target("@prod", profiles)
+    assert (prod.namesrv, prod.cluster) == (("ns1:9876", "ns2:9876"), "Prod")
+    assert parse_target("@lab", profiles).acl == "tools.yml"

@@ -1,0 +1,287 @@
+"""What ``mqadmin`` says of a broker, and what our commands say of it, field by field; of real brokers and of ours.
+
+A normal run has one of them, by turns of days; ``RMQTOOL_TESTS=all`` has them all.
+"""
+
+import json
+import re
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.amounts import ALL
+from tests.cli.running import rmqtool
+from tests.interop import broker as brokers
+from tests.interop.broker import Broker
+from tests.interop.engine import NEWEST
+from tests.interop.mqadmin import CONFIG, prepare
+from tests.interop.serving import CLUSTER, NAME, Serving
+
+pytestmark = pytest.mark.interop
+CASES = [("5.3.3", "real"), ("4.9.8", "ours"), ("4.9.8", "real"), ("5.3.3", "ours"), (NEWEST, "real")]
+if not ALL:
+    CASES = [CASES[datetime.now(UTC).toordinal() % len(CASES)]]
+ALIKE = 100  # messages with the same key: more than a broker gives in one answer
+
+
+@dataclass
+class Both:
+    """A cluster that both are asked about.
+
+    Attributes:
+        judge: its ``mqadmin``.
+        filled: words for command lines.
+    """
+
+    judge: Broker
+    target: str
+    filled: dict[str, str]
+
+    def admin(self, line: str) -> str:
+        """What ``mqadmin`` says."""
+        words = [word.format_map(self.filled) for word in line.split()]
+        said: str = self.judge.ask("admin", arguments=words, seconds=20)["said"]
+        return said
+
+    def ours(self, line: str, code: int = 0) -> Any:
+        """The rows of our command."""
+        words = [self.target if word == "TARGET" else word.format_map(self.filled) for word in line.split()]
+        done = rmqtool(*words, "-o", "json")
+        assert done.code == code, done.err
+        return json.loads(done.out)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[1]}-{case[0]}")
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    version, kind = request.param
+    if reason := brokers.available(version):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("live")
+    with ExitStack() as stack:
+        judge = stack.enter_context(Broker(version))
+        if kind == "real":
+            (folder / "store").mkdir()
+            judge.boot(folder / "store", dict(CONFIG))
+            addresses = judge.ask("addresses")
+        else:
+            conf = folder / "broker.conf"
+            conf.write_text("".join(f"{name}={value}\n" for name, value in CONFIG.items()))
+            options = ("--create", "--engine", judge.engine, "--broker-conf", str(conf))
+            serving = stack.enter_context(Serving(folder / "store", *options))
+            judge.connect(serving.namesrv, serving.broker)
+            addresses = {"broker": serving.broker, "namesrv": serving.namesrv}
+        stack.callback(judge.stop)
+        filled = {**addresses, **prepare(judge, folder / "files")}
+        for number in range(ALIKE):
+            if number == ALIKE // 2:
+                time.sleep(1.1)  # an index knows whole seconds
+            judge.ask("send", topic="Orders", keys="alike", queueId=number % 4, tag="a")
+        found = Both(judge, f"rocketmq://{addresses['namesrv']}/{CLUSTER}", filled)
+        for _ in range(60):  # its clients are at work
+            if all(
+                one["consumerOffset"] == 30 for one in found.ours("group offsets TARGET --group readers --topic Orders")
+            ):
+                break
+            time.sleep(0.5)
+        yield found
+
+
+def columns(said: str, *, begin: str = "#") -> list[dict[str, str]]:
+    """The table in an output: rows by the titles, which have no blanks where two blanks part them."""
+    lines = said.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith(begin))
+    titles = [title.strip() for title in re.split(r"  +|(?<=\S) (?=#)", lines[first]) if title]
+    rows = []
+    for line in lines[first + 1 :]:
+        if not line.strip():
+            break
+        rows.append(dict(zip(titles, re.split(r"  +", line.strip()), strict=False)))
+    return rows
+
+
+def millis(text: str) -> int:
+    """A time of ``mqadmin``, whose JVM runs in UTC; a comma or nothing before the milliseconds."""
+    found = re.sub(r",(\d{3})$", r".\1", text)
+    return round(datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def fields(said: str, separator: str) -> dict[str, str]:
+    """Lines of a name and a value."""
+    pairs = (line.partition(separator) for line in said.splitlines())
+    return {name.strip(): value.strip() for name, sign, value in pairs if sign}
+
+
+def test_cluster_list(both: Both) -> None:
+    (theirs,) = columns(both.admin("clusterList"))
+    (ours,) = both.ours("cluster list TARGET")
+    assert theirs["#Cluster Name"] == ours["cluster"] == CLUSTER
+    assert theirs["#Broker Name"] == ours["brokerName"] == NAME
+    assert int(theirs["#BID"]) == ours["brokerId"]
+    assert theirs["#Addr"] == ours["address"] == both.filled["broker"]
+    assert theirs["#Version"] == ours["version"]
+    assert int(theirs["#PCWait(ms)"].split()[0]) == ours["pageCacheLockTimeMills"]
+    if "#ACTIVATED" in theirs:
+        assert theirs["#ACTIVATED"] == str(ours["active"]).lower()
+    status = fields(both.admin("brokerStatus -b {broker}"), ":")
+    for name in ("commitLogMinOffset", "commitLogMaxOffset", "bootTimestamp", "sendThreadPoolQueueSize"):
+        assert int(status[name]) == ours[name], name
+    assert float(status["commitLogDiskRatio"]) == pytest.approx(ours["commitLogDiskRatio"], abs=0.02)
+    assert int(status["earliestMessageTimeStamp"]) == (ours["earliestMessageTimestamp"] or -1)
+
+
+def test_topic_list(both: Both) -> None:
+    theirs = set(both.admin("topicList").split())
+    ours = {one["topic"]: one for one in both.ours("topic list TARGET --system")}
+    beside = {CLUSTER} if both.target and CLUSTER not in ours else set()  # name servers alone know it in 4.9
+    assert theirs - beside <= ours.keys()
+    assert all(name not in theirs or ours[name]["configured"] for name in ours)
+    assert ours["Orders"]["messages"] == 20 + ALIKE
+    assert ours["Orders"]["groups"] == 2
+
+
+def test_topic_show(both: Both) -> None:
+    theirs = columns(both.admin("topicStatus -t Orders"))
+    ours = both.ours("topic show TARGET Orders")["queueTable"]
+    assert len(theirs) == len(ours) == 4
+    for their, our in zip(theirs, ours, strict=True):
+        assert their["#Broker Name"] == our["brokerName"]
+        assert int(their["#QID"]) == our["queueId"]
+        assert int(their["#Min Offset"]) == our["minOffset"]
+        assert int(their["#Max Offset"]) == our["maxOffset"]
+        assert millis(their["#Last Updated"]) == our["lastStoreTimestamp"]
+    assert both.admin("topicStatus -t NoSuch").count("NoSuch")
+    assert rmqtool("topic", "show", both.target, "NoSuch").code == 1
+
+
+def test_group_lag(both: Both) -> None:
+    theirs = columns(both.admin("consumerProgress -g readers"))
+    ours = [one for one in both.ours("group lag TARGET --group readers") if not one["topic"].startswith("%")]
+    theirs = [one for one in theirs if not one["#Topic"].startswith("%")]
+    assert len(theirs) == len(ours) == 4
+    for their, our in zip(theirs, ours, strict=True):
+        assert (their["#Topic"], their["#Broker Name"], int(their["#QID"])) == (
+            our["topic"], our["brokerName"], our["queueId"],
+        )  # fmt: skip
+        assert int(their["#Broker Offset"]) == our["brokerOffset"]
+        assert int(their["#Consumer Offset"]) == our["consumerOffset"]
+        assert int(their["#Diff"]) == our["diff"] == our["lag"]
+        assert millis(their["#LastTime"]) == our["lastTimestamp"] // 1000 * 1000
+        assert our["inFlight"] is None
+    # mqadmin needs the group's retry topic, which this one does not have
+    idle = both.ours("group lag TARGET --group idle")
+    assert [one["consumerOffset"] for one in idle] == [0, 1, 2, 3]
+    assert sum(one["diff"] for one in idle) == both.ours("group lag TARGET --group idle --by group")[0]["diff"]
+
+
+def test_group_list(both: Both) -> None:
+    ours = {one["group"]: one for one in both.ours("group list TARGET")}
+    for group in ("readers", "idle"):
+        said = fields(both.admin(f"getConsumerConfig -g {group}"), "=")
+        assert said["groupName"] == group
+        assert said["consumeEnable"] == str(ours[group]["consumeEnable"]).lower()
+        assert int(said["retryMaxTimes"]) == ours[group]["retryMaxTimes"]
+    configured = both.ours("config TARGET subscriptionGroup.json")["subscriptionGroupTable"]
+    assert configured.keys() == {group for group, one in ours.items() if one["configured"]}
+    said = columns(both.admin("consumerProgress"))
+    assert {one["#Group"]: int(one["#Diff Total"]) for one in said if one["#Group"] == "readers"} == {
+        "readers": ours["readers"]["diff"]
+    }
+
+
+def test_client_list(both: Both) -> None:
+    said = both.admin("consumerConnection -g readers")
+    (theirs,) = columns(said)
+    (ours,) = both.ours("client list TARGET --group readers")
+    assert theirs["#ClientId"] == ours["clientId"]
+    assert theirs["#ClientAddr"] == ours["clientAddr"]
+    assert theirs["#Language"] == ours["language"]
+    kinds = fields(said, ":")
+    assert kinds["ConsumeType"] == ours["consumeType"]
+    assert kinds["MessageModel"] == ours["messageModel"]
+    assert kinds["ConsumeFromWhere"] == ours["consumeFromWhere"]
+    wants = {one["#Topic"]: one["#SubExpression"] for one in columns(said, begin="#Topic")}
+    assert wants == ours["subscriptions"]
+
+
+@pytest.mark.parametrize(
+    ("admin", "ours"),
+    [
+        ("queryMsgById -t Orders -i {id}", "query-id TARGET {id}"),
+        ("queryMsgByUniqueKey -t Orders -i {unique}", "query-id TARGET {unique} --topic Orders"),
+        (f"queryMsgByOffset -t Orders -b {NAME} -i 1 -o 2", "query-offset TARGET Orders 1 2"),
+    ],
+)
+def test_a_message(admin: str, ours: str, both: Both) -> None:
+    if both.judge.engine == "4.9":
+        admin = admin.replace("queryMsgById -t Orders", "queryMsgById")
+    said = fields(both.admin(admin), ":")
+    (our,) = both.ours(ours)
+    assert said.get("OffsetID", our["offsetMsgId"]) == our["offsetMsgId"]  # 5.x alone says it, and not each command
+    assert said["Topic"] == our["topic"]
+    assert said["Tags"] == f"[{our['tags']}]"
+    assert said["Keys"] == f"[{' '.join(our['keys'])}]"
+    assert int(said["Queue ID"]) == our["queueId"]
+    assert int(said["Queue Offset"]) == our["queueOffset"]
+    assert int(said["CommitLog Offset"]) == our["physicalOffset"]
+    assert int(said["Reconsume Times"]) == our["reconsumeTimes"]
+    assert millis(said["Born Timestamp"]) == our["bornTimestamp"]
+    assert millis(said["Store Timestamp"]) == our["storeTimestamp"]
+    assert said["Born Host"] == our["bornHost"]
+    assert said["Store Host"] == our["storeHost"]
+    assert int(said["System Flag"]) == our["sysFlag"]
+    properties = dict(part.split("=", 1) for part in said["Properties"].strip("{}").split(", "))
+    kept = {name: value for name, value in properties.items() if name not in ("MIN_OFFSET", "MAX_OFFSET")}
+    assert kept == our["properties"]
+
+
+def test_keys(both: Both) -> None:
+    theirs = columns(both.admin("queryMsgByKey -t Orders -k key3"))
+    ours = both.ours("query-key TARGET Orders key3")
+    assert [(one["#Message ID"], int(one["#QID"]), int(one["#Offset"].split()[0])) for one in theirs] == [
+        (one["msgId"], one["queueId"], one["queueOffset"]) for one in ours
+    ]
+    alike = columns(both.admin("queryMsgByKey -t Orders -k alike"))
+    ours = both.ours("query-key TARGET Orders alike")
+    assert len(alike) < ALIKE, "mqadmin has a limit, and says nothing of it"
+    assert len({one["offsetMsgId"] for one in ours}) == ALIKE
+    assert {one["#Message ID"] for one in alike} < {one["msgId"] for one in ours}
+
+
+def test_settings(both: Both) -> None:
+    theirs = fields(both.admin("getBrokerConfig -b {broker}"), "=")
+    ours = {one["name"]: one["value"] for one in both.ours("broker-config show TARGET {broker}")}
+    theirs = {name: value for name, value in theirs.items() if name and not name.startswith("=")}
+    assert theirs.keys() - {""} <= ours.keys()
+    assert {name: value for name, value in theirs.items() if ours[name].strip() != value} == {}
+
+
+def test_offsets_as_they_are_stored(both: Both) -> None:
+    stored = both.ours("group offsets TARGET --group idle")
+    for one in stored:
+        answer = both.judge.ask(
+            "request",
+            code=14,
+            fields={"consumerGroup": "idle", "topic": one["topic"], "queueId": str(one["queueId"])},
+            base64=b64encode(b"").decode(),
+        )
+        assert int(answer["fields"]["offset"]) == one["consumerOffset"]
+    assert len(stored) == 4
+    beside = both.ours("offsets TARGET --group idle")
+    assert [one["consumerOffset"] for one in beside] == [one["consumerOffset"] for one in stored]
+
+
+def test_looking_changes_nothing(both: Both, tmp_path: Path) -> None:
+    before = both.ours("cluster list TARGET")[0]["commitLogMaxOffset"], both.ours("group offsets TARGET --group idle")
+    both.ours("query-offset TARGET Orders 1 9999 --status", 1)
+    both.ours("query-time TARGET Orders 1 now")
+    both.ours("info TARGET")
+    both.ours("config TARGET topics.json")
+    after = both.ours("cluster list TARGET")[0]["commitLogMaxOffset"], both.ours("group offsets TARGET --group idle")
+    assert after == before
