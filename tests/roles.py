@@ -11,7 +11,6 @@ PLACE = Path(__file__).parent / "golden" / "roles"
 TIERED, NEW_TIERED = "tiered-5.3.3", "tiered-5.5.0"
 DLEDGER, CONTROLLER = "dledger-5.3.3", "controller-5.3.3"
 OLD_DLEDGER = "dledger-4.9.8"
-NEW_TIERED = "tiered-5.5.0"
 SLAVE, NEW_SLAVE, MULTI_PATH = "slave-4.9.8", "slave-5.5.0", "multi-path-5.3.3"
 _PATHS = ("tieredStoreFilePath", "storePathCommitLog")
 

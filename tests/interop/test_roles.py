@@ -13,7 +13,7 @@ from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.engine import NEWEST
-from tests.roles import NEW_TIERED, TIERED, Node
+from tests.roles import DLEDGER, NEW_TIERED, TIERED, Node
 
 pytestmark = pytest.mark.interop
 
@@ -119,3 +119,33 @@ def test_a_tiered_broker_serves_what_it_served(
         assert sent["queueOffset"] == 13 + appended  # behind all that the tier has
     finally:
         its_broker.stop()
+
+
+_OF_THE_FORM = ("messageStorePlugIn", "tiered", "enableDLeger", "dLeger", "preferredLeaderId")
+
+
+@by_turns(2)
+@pytest.mark.xdist_group("broker-5.3.3")
+@pytest.mark.parametrize(("form", "member"), [(TIERED, "a"), (DLEDGER, "n0"), (DLEDGER, "n2")])
+def test_a_broker_serves_what_was_exported(form: str, member: str, broker_5: Broker, tmp_path: Path) -> None:
+    """The messages of the tier, or of a DLedger log, in an ordinary store."""
+    node = roles.unpack(form, member, tmp_path)
+    assert rmqtool("export", node.store, tmp_path / "new", *node.options()).code == 0
+    bodies: dict[tuple[str, int], int] = {}
+    if form == TIERED:
+        for row in roles.served(form):
+            bodies[of_queue(row)] = max(bodies.get(of_queue(row), 0), row["cqOffset"] + 1)
+    else:
+        for entry in roles.entries_of(form, member):
+            queue = entry["topic"], entry["queueId"]
+            bodies[queue] = max(bodies.get(queue, 0), entry["queueOffset"] + 1)
+    settings = {name: value for name, value in node.settings.items() if not name.startswith(_OF_THE_FORM)}
+    broker_5.boot(tmp_path / "new", settings)
+    try:
+        for (topic, queue_id), end in sorted(bodies.items()):
+            if not topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys")):
+                walk(broker_5, topic, queue_id, 0, end)
+                sent = broker_5.ask("request", code=MAX_OFFSET, fields={"topic": topic, "queueId": str(queue_id)})
+                assert int(sent["fields"]["offset"]) >= end
+    finally:
+        broker_5.stop()
