@@ -236,3 +236,26 @@ def test_a_replica_follows_in_controller_mode(
         carry_out(node, commands)
     address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
     assert compare(broker_5, clients_5, nodes, controllerAddr=address) == []
+
+
+@pytest.mark.xdist_group("broker-5.3.3")
+def test_why_a_replica_in_controller_mode_is_not_cleaned(
+    broker_5: Broker, clients_5: Broker, controlling: Broker, tmp_path: Path
+) -> None:
+    """Its epochs agree with the master's up to a place that its log would then not have: following, it is cut there,
+    goes on at another file than its master, and never catches up.
+    """
+    nodes = roles.unpack(CONTROLLER, "a", tmp_path), roles.unpack(CONTROLLER, "b", tmp_path)
+    unpack_controller(tmp_path)
+    carry_out(nodes[1], (RECOVER,))
+    refused = rmqtool(*(nodes[1].store if word == "STORE" else word for word in CLEAN), *nodes[1].options())
+    assert refused.code == 4, refused.err
+    for path in (nodes[1].store / "commitlog").iterdir():  # as clean would leave it
+        if int(path.name) < 114_688:
+            path.unlink()
+    address = controlling.ask("controller", store=str(tmp_path / "controller"), fileSize=65_536)["address"]
+    with booted(broker_5, clients_5, nodes, controllerAddr=address) as pair:
+        with pytest.raises(AssertionError, match="log ends at"):
+            pair.follow()
+        master, replica = pair.ends()
+    assert replica < master

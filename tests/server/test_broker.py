@@ -570,6 +570,21 @@ def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int
     serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
+@pytest.mark.parametrize("engine", ["4.9", "5.3", "5.5"])
+def test_the_timer_cannot_be_switched(engine: str, tmp_path: Path) -> None:
+    """What a real broker of each release answers; 5.5.0 is the first that knows the request."""
+
+    async def test(client: Connection) -> None:
+        answers = [
+            await client.call(Command(C.SWITCH_TIMER_ENGINE, fields=fields))
+            for fields in (None, {"E_T": ""}, {"E_T": "R"}, {"E_T": "F"})
+        ]
+        expected = [3, 3, 3, 3] if engine != "5.5" else [29, 29, 29, 0]
+        assert [answer.code for answer in answers] == expected
+
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
+
+
 @pytest.mark.parametrize(("engine", "code"), [("4.9", 13), ("5.3", 1), ("5.5", 1)])
 def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> None:
     """Real brokers: 4.9.8 checks the whole body, in 5.x the encoder throws; each message alone would be taken."""

@@ -14,7 +14,7 @@ from formats.remoting import admin as a
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from rmqtool.rules.releases import V5_3
+from rmqtool.rules.releases import V5_3, V5_5
 from rmqtool.server.broker.context.answers import Failed
 from rmqtool.server.broker.context.broker_context import BrokerContext
 from rmqtool.server.dispatch.table import Call, handles
@@ -27,6 +27,7 @@ _BY_NAME = (C.AUTH_CREATE_USER, C.AUTH_UPDATE_USER, C.AUTH_GET_USER)
 _RULES = (C.AUTH_GET_ACL, C.AUTH_LIST_ACL)
 _NO_USERS = "An system error occurred, please try again later."
 _NO_PROVIDER = "java.lang.IllegalStateException: The authenticationMetadataProvider is not configured."
+_TIMER_ENGINE, _ROCKSDB_TIMERS, _WHEEL = "E_T", "R", "F"  # MessageConst
 _IN_PROGRESS = 2  # of common.CheckRocksdbCqWriteResult
 _MOST_GROUPS, _LONGEST = 10_000, 255  # whose thresholds are kept
 
@@ -63,6 +64,22 @@ class Absent:
     def export_rocksdb(self, call: Call[None, None]) -> Command:
         """Request 355: the tables are in JSON files already."""
         return call.answer(remark="export done.")
+
+    @handles(C.SWITCH_TIMER_ENGINE, since=V5_5)
+    def switch_timer(self, call: Call[None, None]) -> Command:
+        """Request 5001: timers are in the wheel's files, and not in RocksDB (``timerRocksDBEnable``)."""
+        fields = call.request.fields
+        if not self._context.store.layout.conf.flag("timerWheelEnable", True):
+            raise Failed(ResponseCode.INVALID_PARAMETER, "broker timerWheelEnable is false")
+        if not fields:
+            raise Failed(ResponseCode.INVALID_PARAMETER, "param error, extFields is null")
+        engine = fields.get(_TIMER_ENGINE)
+        if engine == _ROCKSDB_TIMERS:
+            remark = "timerRocksDBEnable must be configured true when broker start"
+            raise Failed(ResponseCode.INVALID_PARAMETER, remark)
+        if engine != _WHEEL:
+            raise Failed(ResponseCode.INVALID_PARAMETER, "param error")
+        return call.answer(remark="switch timer engine success")
 
     @handles(*_USERS, since=V5_3)
     def refuse_users(self, call: Call[None, None]) -> Command:
