@@ -59,7 +59,7 @@ def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> No
         at = following
 
 
-@by_turns(4)
+@by_turns(5)
 @pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_tiered_broker_serves_what_it_served(name: str, recovered: Node, broker_5: Broker, tmp_path: Path) -> None:
