@@ -15,7 +15,7 @@ from tests.amounts import by_turns
 from tests.cli.test_help import ALL, check_example
 
 WITH_SPARK = {"sql", "spark", "remote"}
-WITHOUT_EXAMPLES = {"formats", "developing", "glossary"}
+WITHOUT_EXAMPLES = {"api", "formats", "developing", "glossary"}
 MARKDOWN = sorted(
     [
         *readme.ROOT.glob("*.md"),

@@ -32,6 +32,7 @@ class Topic(StrEnum):
     library = "library"
     client = "client"
     consuming = "consuming"
+    api = "api"
     sql = "sql"
     spark = "spark"
     remote = "remote"

@@ -58,7 +58,7 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
-    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
+    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic, reads_tier=True).layout
     search = search_of(scan, limit, since, until)
     with _scanning(scan):
         messages = first(query_key(layout, topic, key, search, note), limit)
@@ -81,7 +81,7 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
-    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
+    layout, search = need_messages(store, broker_conf, reads_tier=True).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
         messages = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
     write_messages(output, messages, body)
