@@ -34,6 +34,11 @@ def turn_of(everything: Sequence[T], first: int = 0) -> T:
     return everything[(first + TURN) % len(everything)]
 
 
+def has_turn(number: int, runs: int) -> bool:
+    """Whether what has a number has its turn, which it has once in so many runs."""
+    return (number + TURN) % runs == 0
+
+
 def by_turns(runs: int) -> pytest.MarkDecorator:
     """Of the cases of a test a share in each run, and all of them in so many (``tests/conftest.py`` deals them).
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import ALL, TURN, some
+from tests.amounts import ALL, TURN, has_turn, some
 
 os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
 # no JVM of a test lives long enough to earn what its second compiler costs: two fifths of the time of Spark's
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = item.nodeid.partition("[")[0].partition("@")[0]
         number = first[0] if first else crc32(test.encode()) + seen[test]
         seen[test] += 1
-        (later if (number + TURN) % runs else here).append(item)
+        (here if has_turn(number, runs) else later).append(item)
     if later:
         config.hook.pytest_deselected(items=later)
         items[:] = here

@@ -88,8 +88,12 @@ def test_there_is_something_to_look_at() -> None:
     assert {layer_of(module_of(path)) for path in FILES} >= set(LAYERS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module_of(path))
-def test_imports_flow_one_way(path: Path) -> None:
+def test_imports_flow_one_way() -> None:
+    assert [arrow for path in FILES for arrow in wrong_arrows(path)] == []
+
+
+def wrong_arrows(path: Path) -> Iterator[str]:
+    """Imports that the layer of a file is not allowed."""
     module = module_of(path)
     layer = layer_of(module)
     if module == "rmqtool.main":
@@ -111,9 +115,9 @@ def test_imports_flow_one_way(path: Path) -> None:
     else:
         allowed = LAYERS[layer] | {layer} | BASE
     for line, imported in imports(path):
-        if imported.split(".")[0] in ("formats", "rmqtool"):
-            assert layer_of(imported) in allowed, f"{module}:{line} imports {imported}"
-        assert imported.split(".")[0] != "tests"
+        package = imported.split(".")[0]
+        if package == "tests" or (package in ("formats", "rmqtool") and layer_of(imported) not in allowed):
+            yield f"{module}:{line} imports {imported}"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_of(p)) == "formats"], ids=lambda p: module_of(p))

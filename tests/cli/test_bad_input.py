@@ -325,7 +325,7 @@ def everything_imported(golden: Unpacked) -> None:
         run(name, golden("broker"))
 
 
-@by_turns(3)
+@by_turns(5)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.usefixtures("everything_imported")
 def test_no_permission(part: str, own_copy: Path) -> None:

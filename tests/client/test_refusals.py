@@ -209,7 +209,7 @@ async def silent_cluster(brokers: list[Peer]) -> AsyncIterator[str]:
         yield namesrv.address
 
 
-@by_turns(3)
+@by_turns(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", WAITING)
 def test_a_signal_is_told_by_the_exit_code(name: str, number: signal.Signals, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _WITH_CLOCKS = frozenset(
 _SAME_PROGRAM = "test_the_same_program_has_the_same_results"
 # What programs of both releases do for minutes, against one of them in a run: this one where TURN is even, else the
 # other. Their tests are dealt by odd numbers of runs, so that each meets both.
-_OF_ONE_RELEASE = {
+OF_ONE_RELEASE = {
     f"test_{name}": turn_of(brokers.VERSIONS, first)
     for first, names in (
         (0, ("client_access", "consuming_asked", "mqadmin", "offsets", "orderly", "several_brokers", "tls")),
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if item.path.stem in _WITH_CLOCKS or item.name.startswith(_SAME_PROGRAM):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
-        wanted = _OF_ONE_RELEASE.get(item.path.stem)
+        wanted = OF_ONE_RELEASE.get(item.path.stem)
         if wanted is not None and not ALL and not _is_of(item, wanted):
             other.append(item)
     if other:

@@ -75,7 +75,7 @@ ON_THE_SLAVE = {
 }
 
 
-@by_turns(3)
+@by_turns(5)
 @pytest.mark.xdist_group("broker-4.9.8")
 @pytest.mark.parametrize("name", every(2, list(ON_THE_SLAVE)))
 def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_slave_of_4_9_follows_its_master(name: str, broker_4: Broker, clients_
     assert compare(broker_4, clients_4, nodes) == expected
 
 
-@by_turns(3)
+@by_turns(5)
 @pytest.mark.xdist_group("broker-4.9.8")
 def test_a_master_of_4_9_is_followed(broker_4: Broker, clients_4: Broker, tmp_path: Path) -> None:
     nodes = unpack(tmp_path)

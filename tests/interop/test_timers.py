@@ -187,7 +187,7 @@ def run_for(store: Path, seconds: float) -> RunReport:
         return loop.run(lambda millis: sleep(millis / 1000), until=int((time() + seconds) * 1000))
 
 
-@by_turns(4)
+@by_turns(5)
 def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> None:
     """Theirs sends and delivers, ours goes on in the middle, theirs again; each message is delivered once."""
     store = tmp_path / "store"

@@ -1,0 +1,49 @@
+"""That every case has its turn: what two rules choose by the same count of runs may never meet."""
+
+import ast
+from math import gcd
+from pathlib import Path
+
+import pytest
+
+from tests import amounts
+from tests.interop.conftest import OF_ONE_RELEASE
+
+HERE = Path(__file__).parent
+
+
+def calls(node: ast.AST, name: str) -> list[int]:
+    """The first arguments, where they are numbers, of each call of a function."""
+    return [
+        call.args[0].value
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
+        if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, int)
+    ]
+
+
+def test_shares_of_a_test_have_no_divisor_in_common() -> None:
+    seen = 0
+    for path in HERE.rglob("test_*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            head = ast.Module([ast.Expr(one) for one in node.decorator_list], [])
+            for runs in calls(head, "by_turns"):
+                seen += 1
+                assert all(gcd(runs, step) == 1 for step in calls(head, "every")), f"{path}: {node.name}"
+                if path.stem in OF_ONE_RELEASE:
+                    assert runs % 2, f"{path}: {node.name}"
+    assert seen > 100
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 5])
+def test_each_has_one_turn(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amounts, "ALL", False)
+    cases, taken = list(range(7)), []
+    for turn in range(-1, runs - 1):
+        monkeypatch.setattr(amounts, "TURN", turn)
+        share = [number for number in cases if amounts.has_turn(number, runs)]
+        assert len(amounts.every(runs, cases)) in (len(cases) // runs, -(-len(cases) // runs))
+        taken += share
+    assert sorted(taken) == cases
