@@ -41,7 +41,8 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
     yield from _text(name, thing)
     if inspect.isclass(thing):
         for method, value in sorted(inspect.getmembers(thing)):
-            own = inspect.unwrap(value.fget if isinstance(value, property) else getattr(value, "__func__", value))
+            inner: Any = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+            own = inspect.unwrap(inner)
             if method.startswith("_") or not str(getattr(own, "__module__", "")).startswith(("rmqtool", "formats")):
                 continue
             if inspect.isfunction(own):
@@ -53,9 +54,9 @@ def _text(name: str, thing: Any) -> Iterator[str]:
     """The signature as an indented block, and the docstring."""
     if not isinstance(thing, property):
         try:
-            parameters = inspect.signature(thing).parameters.values()
+            parameters = [*inspect.signature(thing).parameters.values()]
         except ValueError:
-            parameters = ()
+            parameters = []
         words = ", ".join(_parameter(parameter) for parameter in parameters if parameter.name != "self")
         yield _wrap(f"{name}({words})", "    ", "        ") + "\n"
     yield _markdown(inspect.getdoc(thing) or "")
@@ -63,7 +64,7 @@ def _text(name: str, thing: Any) -> Iterator[str]:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     """Name and default, without the type; a default that is an object is only shown as one."""
-    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
     if parameter.default is parameter.empty:
         return star + parameter.name
     default = repr(parameter.default)
