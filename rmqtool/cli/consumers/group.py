@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's names, and the titles of tables
 
 
-class By(StrEnum):
+class LagRow(StrEnum):
     """What a row stands for."""
 
     queue = "queue"
@@ -82,7 +82,9 @@ def group_list(
 def group_lag(
     store: StoreOrTarget,
     choice: GroupChoice = ANY_GROUP,
-    by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
+    by: Annotated[
+        LagRow, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")
+    ] = LagRow.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -101,7 +103,7 @@ def group_lag(
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=_client_file(broadcast, broker))
     lags = _Lags(groups, choice.queue or ())
     rows = iter(lags)
-    if by is By.queue:
+    if by is LagRow.queue:
         shown = first((row for row in rows if row.diff or row.inFlight or not lagging), limit)
         spare = ("minOffset", "lastTimestamp", "brokerOffset", "consumerOffset")
         count = write_rows(
@@ -110,13 +112,13 @@ def group_lag(
     else:
         names = (
             "group",
-            *(("topic",) if by is By.topic else ("topics",)),
+            *(("topic",) if by is LagRow.topic else ("topics",)),
             "queues",
             "diff",
             "lastTimestamp",
             "problems",
         )
-        totals = (row for row in sums(rows, by_topic=by is By.topic) if row.diff or row.inFlight or not lagging)
+        totals = (row for row in sums(rows, by_topic=by is LagRow.topic) if row.diff or row.inFlight or not lagging)
         chosen = _columns(LagSum, (*names, "inFlight"), holding=lags.holding)
         count = write_rows(output.value, LagSum, first(totals, limit), chosen, spare=("lastTimestamp",))
     deque(rows, 0)  # a limit hides rows, not problems

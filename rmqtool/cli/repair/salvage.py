@@ -28,7 +28,7 @@ from rmqtool.words import command_line, counted
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
 
-class Form(StrEnum):
+class MessageForm(StrEnum):
     """What messages are written as, instead of a store."""
 
     ndjson = "ndjson"
@@ -43,7 +43,7 @@ def salvage(
         typer.Argument(metavar="NEWSTORE", help="Directory to make, or with --to the file; must not exist."),
     ],
     to: Annotated[
-        Form | None,
+        MessageForm | None,
         typer.Option(
             "--to", metavar="FORM", help="Write the messages to a file, ndjson or parquet; ndjson also to - (stdout)."
         ),
