@@ -2,7 +2,7 @@
 
 ``RMQTOOL_TESTS=all`` looks at everything: every step at which a process may be killed, every seed, every release.
 Without it a run takes its share. Which one goes by the day, so that runs of successive days see all of them;
-``RMQTOOL_TURN`` names another, and the header of a run says which it was.
+``RMQTOOL_TURN`` names another, and a run says at its end which it was.
 """
 
 import os

@@ -66,9 +66,12 @@ _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "s
 _QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
 
 
-def pytest_report_header() -> str:
-    """Which share of the tests it is."""
-    return "rmqtool: all tests" if ALL else f"rmqtool: turn {TURN} (RMQTOOL_TURN={TURN} runs the same share again)"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which share of the tests it was."""
+    if not ALL:
+        terminalreporter.write_line(
+            f"turn {TURN}: RMQTOOL_TURN={TURN} runs the same share again, RMQTOOL_TESTS=all all"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PLACE = Path(__file__).parent / "golden" / "roles"
-TIERED, DLEDGER, CONTROLLER = "tiered-5.3.3", "dledger-5.3.3", "controller-5.3.3"
+TIERED, NEW_TIERED = "tiered-5.3.3", "tiered-5.5.0"
+DLEDGER, CONTROLLER = "dledger-5.3.3", "controller-5.3.3"
 OLD_DLEDGER = "dledger-4.9.8"
+NEW_TIERED = "tiered-5.5.0"
 SLAVE, NEW_SLAVE, MULTI_PATH = "slave-4.9.8", "slave-5.5.0", "multi-path-5.3.3"
 _PATHS = ("tieredStoreFilePath", "storePathCommitLog")
 

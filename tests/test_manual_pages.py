@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import readme
+from tests import api_page, readme
 from tests.cli.test_help import check_example
 
 BENCH = re.compile(r"^python (?:-m tests\.bench\.(\w+)|tests/bench/(\w+)\.py)(.*)$", re.MULTILINE)
@@ -17,6 +17,10 @@ needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="
 
 def page(name: str) -> str:
     return readme.PAGES[name].read_text(encoding="utf-8")
+
+
+def test_the_api_reference_is_as_the_docstrings_are() -> None:
+    assert page("api") == api_page.page(), "run python -m tests.api_page"
 
 
 def files_of(name: str) -> dict[str, str]:

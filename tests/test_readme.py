@@ -15,7 +15,7 @@ from tests.amounts import by_turns
 from tests.cli.test_help import ALL, check_example
 
 WITH_SPARK = {"sql", "spark", "remote"}
-WITHOUT_EXAMPLES = {"formats", "developing", "glossary"}
+WITHOUT_EXAMPLES = {"api", "formats", "developing", "glossary"}
 MARKDOWN = sorted(
     [
         *readme.ROOT.glob("*.md"),
@@ -66,6 +66,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@by_turns(3)
 @pytest.mark.skipif(not shutil.which("jq", path=readme.environment()["PATH"]), reason="no jq")
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.split(" --output")[0])
 def test_every_recipe_prints_what_it_says(recipe: str, stores: Path) -> None:

@@ -6,9 +6,8 @@ tables ``[target.NAME]``.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from formats.versions import VERSIONS
 from rmqtool.errors import BadValue, UnreadableStore
 
 TYPE_CHECKING = False  # typing takes its time to load
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 OPTIONS: dict[str, tuple[str, ...]] = {
     "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
-    "engine": ("auto", *map(str, VERSIONS)),
+    "engine": (),  # as completion has them
     "broker-conf": (),
     "tz": (),
     "progress": ("auto", "json", "none"),
@@ -104,8 +103,13 @@ def _from_file(path: str) -> dict[str, str]:
 
 
 def _check(option: str, value: str, where: str) -> str:
-    if OPTIONS[option] and value not in OPTIONS[option]:
-        raise BadValue(f"{where}: {value!r} is not one of {', '.join(OPTIONS[option])}")
+    choices: Sequence[str] = OPTIONS[option]
+    if option == "engine":
+        from rmqtool.cli.commands import words_of
+
+        choices = words_of("recover --engine")
+    if choices and value not in choices:
+        raise BadValue(f"{where}: {value!r} is not one of {', '.join(choices)}")
     if option == "tz":
         from rmqtool.cli.render.times import zone_of
 

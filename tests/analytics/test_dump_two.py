@@ -19,6 +19,7 @@ from rmqtool.analytics.dump.lock import Busy, Claim
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.analytics.test_dump_again import SIZE, Broker, Killed, a_store, offsets_in, offsets_of
 
@@ -49,6 +50,7 @@ def dump(layout: StoreLayout, out: object, **options: Any) -> DumpReport:
     return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
+@by_turns(2)
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 @pytest.mark.parametrize("options", [(), ("--since-last",)])
 def test_a_second_run_is_refused_whenever_it_comes(

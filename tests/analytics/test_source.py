@@ -112,6 +112,7 @@ def moved_by(at: int) -> bytes:
 HOSTILE = [body_with_a_record, old_records_behind_a_blank, moved, holes]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("build", [lambda: log_of(["A", "B"] * 6), *HOSTILE])
 def test_a_cut_at_any_byte_loses_and_doubles_nothing(build: Callable[[], bytes], tmp_path: Path) -> None:
     data = build()

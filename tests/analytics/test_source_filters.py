@@ -26,6 +26,7 @@ from tests.conftest import Unpacked
 # -- every golden store -----------------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", every(4, goldens.cases(), 1))
 def test_narrow_reads_miss_nothing(case: str, golden: Unpacked) -> None:
     """By topic, id, key and time: what a whole read would have kept, in damaged stores too."""

@@ -61,6 +61,7 @@ def spark_rows(spark: "SparkSession", out: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["physicalOffset"])
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", ["clean", "broker", "ipv6", "delay", "large-bodies", "lmq"])
 def test_spark_and_arrow_read_what_the_engine_says(
     case: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path
@@ -78,6 +79,7 @@ def test_spark_and_arrow_read_what_the_engine_says(
         same_as_golden(by_offset[offset], message)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damage_is_told_and_the_rest_is_written(
     case: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path
@@ -101,6 +103,7 @@ def test_messages_that_no_queue_points_at_are_there(spark: "SparkSession", golde
 TOPICS = ["007", "12", "%RETRY%g-1", "主题", "a+b c", "x=y/z", "..", "a:b*?", "t\0n\n", "%" * 127, "1e5", "2024-01-01"]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("topics", [TOPICS, ["007", "12"], ["__HIVE_DEFAULT_PARTITION__"]])
 def test_partitions_give_every_topic_as_it_is(topics: list[str], spark: "SparkSession", tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -26,6 +26,7 @@ from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
+from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, store_of
 from tests.conftest import Unpacked
 
@@ -82,6 +83,7 @@ def test_rows_are_taken_with_what_they_show(golden: Unpacked) -> None:
     assert take(viewed, order[:0]).num_rows == 0
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", goldens.cases())
 @pytest.mark.parametrize("partition_by", [(), ("topic", "day")])
 def test_files_are_those_that_copies_give(

@@ -1,7 +1,7 @@
 """Write what derives from the table of commands: ``python -m tests.cli.derive``.
 
 That is completion's list of options, ``rmqtool/cli/option_names.py``, the help texts, ``rmqtool/cli/startup/help.txt``,
-and the list of commands in README.
+the list of commands in README, and a line in the manual's page of commands for each that is missing there.
 """
 
 import textwrap
@@ -13,10 +13,10 @@ from typing import Any, get_args
 from unittest.mock import patch
 
 from rmqtool.cli.commands import COMMANDS, SECTIONS, WORDS, Group
-from rmqtool.cli.defaults import OPTIONS
 from rmqtool.cli.framework import app
 from rmqtool.cli.startup import help_screens
 from rmqtool.cli.startup.completing import CHOICES
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
@@ -24,6 +24,7 @@ from tests.cli.test_help import commands
 PATH: Path = ROOT / "rmqtool" / "cli" / "option_names.py"
 HELP = Path(help_screens.PATH)
 README: Path = ROOT / "README.md"
+MANUAL: Path = ROOT / "rmqtool" / "manual" / "commands.md"
 HEAD = '''\
 """Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.derive``."""
 
@@ -34,7 +35,7 @@ TEXT = """
 def choices(parameter: Any) -> list[str]:
     """Values of an option or argument that takes a few words; none of others."""
     if parameter.metavar == "RELEASE":
-        return list(OPTIONS["engine"])
+        return ["auto", *RELEASES]
     descriptor = getattr(parameter, "type_descriptor", None)
     if descriptor is None:  # an older Typer
         return [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", ())]
@@ -86,6 +87,21 @@ def readme() -> str:
     return f"{before}\n{listed()}\n\n{rest.split(chr(10) * 2, 1)[1]}"
 
 
+def manual() -> str:
+    """The page of commands, with a line for each command that it does not have; better ones are written by hand."""
+    page = MANUAL.read_text(encoding="utf-8")
+    for title, entries in SECTIONS.items():
+        commands = [c for e in entries for c in (e.commands.values() if isinstance(e, Group) else [e])]
+        for command in commands:
+            if f"`{command.name} " not in page and f"`{command.name}`" not in page:
+                before, heading, rest = page.partition(f"\n## {title.split(',')[0]}")
+                section, following, others = rest.partition("\n\n## ")
+                words = " ".join([command.name, *map(str.upper, command.arguments)])
+                line = f"- `{words}`: {command.summary[0].lower()}{command.summary[1:]}"
+                page = f"{before}{heading}{section.rstrip()}\n{line}\n{following[1:]}{others}"
+    return page
+
+
 def listed() -> str:
     """Each section and its commands, those of a group together."""
     lines = []
@@ -103,6 +119,7 @@ def main() -> None:
     PATH.write_text(text(), encoding="utf-8")
     HELP.write_text(help_texts(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
+    MANUAL.write_text(manual(), encoding="utf-8")
 
 
 if __name__ == "__main__":

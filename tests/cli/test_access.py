@@ -7,6 +7,7 @@ import pytest
 from rmqtool.admin.keys import ACCESS_KEY, SECRET_KEY, credentials
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.signing import Credentials
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 
 
@@ -30,6 +31,7 @@ def test_a_file_as_mqadmin_has_it_counts_before_the_environment(
     assert credentials(str(file)) == Credentials("a b", "1e5", "t")
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

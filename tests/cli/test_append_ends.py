@@ -54,6 +54,7 @@ def started(*words: object) -> Any:
     )
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_closes_the_store(number: int, code: int, store: Path) -> None:
     with started("append", store, "-o", "ndjson") as running:
@@ -190,6 +191,7 @@ def test_every_command_that_asks_counts_as_writing() -> None:
     assert not writes(["dlq", "list", "s"])
 
 
+@by_turns(2)
 def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
     (tmp_path / "gz").write_bytes(b"\x1f\x8b\x08\x00" + os.urandom(5000))
     (tmp_path / "utf-16").write_bytes('{"topic": "t"}\n'.encode("utf-16"))

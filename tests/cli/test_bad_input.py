@@ -170,6 +170,7 @@ def test_an_empty_directory(name: str, tmp_path: Path) -> None:
     one_line(run(name, tmp_path), 3, str(tmp_path))
 
 
+@by_turns(2)
 @every_command
 @pytest.mark.parametrize("kind", ["file", "fifo", "socket", "loop", "device", "below a file", "long"])
 def test_a_path_that_is_no_directory(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +246,7 @@ def test_an_unreadable_broker_conf(name: str, kind: str, golden: Unpacked, tmp_p
     one_line(run(name, golden("broker"), "--broker-conf", conf), 3, str(conf))
 
 
+@by_turns(2)
 @every_command
 @pytest.mark.parametrize("value", ["", "x", "-1", "0", "1.5", "1k", "99999999999999999999", "١"])
 def test_a_broken_broker_conf(name: str, value: str, golden: Unpacked, tmp_path: Path) -> None:
@@ -253,6 +255,7 @@ def test_a_broken_broker_conf(name: str, value: str, golden: Unpacked, tmp_path:
     one_line(run(name, golden("broker"), "--broker-conf", conf), 5, str(conf), SIZE)
 
 
+@by_turns(2)
 @every_command
 def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -> None:
     conf, right = tmp_path / "broker.conf", tmp_path / "right.conf"

@@ -10,10 +10,12 @@ from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.reading.reading import Reader
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.terminal import at_terminal, plain
 from tests.conftest import Unpacked
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", [*goldens.cases(), *goldens.cases_of_5()])
 def test_lines_fit(case: str, golden: Unpacked) -> None:
     """But for commands, which are copied and stay whole, and what has no blank."""
@@ -41,6 +43,7 @@ def test_fewer_places_and_worse_findings_on_demand(golden_copy: Unpacked) -> Non
     assert "What was found: 2 errors" in told
 
 
+@by_turns(2)
 @pytest.mark.parametrize("answer", ["", "n\n", "no\n"])
 def test_recover_asks_with_the_loss_in_sight(answer: str, golden_copy: Unpacked) -> None:
     store = golden_copy("size-field-negative")

@@ -26,7 +26,7 @@ SIGNS = {
     r"\:": "",
     r"\e": "\\",
 }
-REQUESTS = {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".RS", ".RE"}
+REQUESTS = {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".RS", ".RE", ".na", ".ad"}
 needs_groff = pytest.mark.skipif(not shutil.which("groff"), reason="no groff")
 needs_man = pytest.mark.skipif(not shutil.which("man"), reason="no man")
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli.commands import COMMANDS
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
@@ -56,6 +57,7 @@ def words_of(name: str, store: Any) -> list[Any]:
     return [*name.split(), store, *(store if word == "STORE" else word for word in ARGUMENTS.get(name, ()))]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_nothing_matches(name: str, option: str, form: str, golden: Unpacked) -> None:

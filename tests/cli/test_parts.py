@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -30,6 +31,7 @@ def twin(name: str) -> bool:
     return name == "isoTime" or name.endswith("Time")
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", LINES)
 def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
     words = [golden("broker") if word == "STORE" else word for word in LINES[name]]

@@ -8,6 +8,7 @@ import pytest
 
 from rmqtool import Store
 from rmqtool.services.serving.drained_state import DrainedState
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -42,6 +43,7 @@ def close_store(store: Path, what: str) -> int:
     return 0o077
 
 
+@by_turns(2)
 @pytest.mark.parametrize("what", ["directory", "directory to others", "log directory", "log files"])
 @pytest.mark.parametrize("command", MADE)
 def test_what_is_made_of_a_private_store_is_private(

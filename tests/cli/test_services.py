@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests.amounts import by_turns
 from tests.cli import hostile
 from tests.cli.running import Result, rmqtool
 from tests.cli.test_fuzz import DAMAGE, EXAMPLES, MOST_SECONDS, checked, damage, fingerprint
@@ -78,6 +79,7 @@ def as_csv(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, dict) else str(value)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("words", ROWS)
 def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
     store = golden("broker")

@@ -21,7 +21,7 @@ from rmqtool.client.copying import replay as replaying
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, RemotingError
 from rmqtool.testing import TestBroker, broker
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.cli.running import Result, rmqtool
 from tests.client.lying import LIES, Liar, Opaques, lied_about
 from tests.client.peers import peer, run
@@ -77,6 +77,7 @@ def liars(seed: int) -> list[Liar | Opaques]:
     return [Opaques(seed, 0.5), Liar(seed, 0.15)]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("lies", ["opaques", "all"])
 @pytest.mark.parametrize("orderly", [False, True], ids=["any order", "in order"])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -92,6 +93,7 @@ def test_consume_commits_what_it_has_written(served: TestBroker, seed: int, orde
     assert seen == ALL
 
 
+@by_turns(2)
 @pytest.mark.parametrize("kind", LIES)
 def test_each_lie_is_seen_through(served: TestBroker, kind: str) -> None:
     """A consumer that reads on gets every message once, in order, and no other."""

@@ -138,6 +138,7 @@ def test_nothing_is_committed_over_another_connection(broker: Neighbour, tmp_pat
     assert asyncio.run(committed(broker.namesrv))[0] in (0, None)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("count", [0, 20, 400], ids=["empty", "shorter", "longer"])
 def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """What was sent is gone, and a replay that went on would be half of one."""

@@ -16,6 +16,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import unreadable
 from tests.client.test_hostile_commands import serving
@@ -146,6 +147,7 @@ def known(path: Path, topic: str, count: int) -> Path:
     return path
 
 
+@by_turns(2)
 @pytest.mark.parametrize("grown", [10, 120], ids=["shorter", "longer"])
 @pytest.mark.parametrize("saved", [True, False, None], ids=["as it was saved", "behind a kill", "of an older mirror"])
 def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown: int, saved: bool | None) -> None:

@@ -144,6 +144,7 @@ def test_a_queue_that_ends_before_the_round_began_is_another(served: TestBroker,
     assert messages(served.store, TOPIC) == []
 
 
+@by_turns(2)
 @pytest.mark.parametrize("code", [0, 1, 19, 20, 21], ids=["found", "an error", "not found", "no match", "moved"])
 def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path: Path, code: int) -> None:
     """A broker that says that all messages of a queue are passed, and shows none."""

@@ -23,6 +23,7 @@ from rmqtool.contract import SEND_FIELDS, message_row
 from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
 from rmqtool.words import counted
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
 from tests.client.peers import Peer, ok, peer, route, tells
 from tests.client.test_producer import lose, stored
@@ -250,6 +251,7 @@ def test_a_half_that_may_be_stored_twice_says_so() -> None:
     assert "1 message may be stored twice" in done.err
 
 
+@by_turns(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_all_that_was_stored_is_answered(number: signal.Signals, tmp_path: Path) -> None:
     with broker(tmp_path / "store") as served:

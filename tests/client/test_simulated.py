@@ -25,6 +25,7 @@ from rmqtool.client import (
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.rules.rebalance import averagely, averagely_by_circle, consistent_hash
+from tests.amounts import by_turns
 from tests.client.simulated import GROUP, TOPIC, Broker, Member, simulate
 
 OPTIONS = PushOptions(
@@ -173,6 +174,7 @@ class Life:
         assert {queue: self.broker.committed[queue] for queue in ends} == ends
 
 
+@by_turns(2)
 @pytest.mark.parametrize("how", [{}, {"orderly": True}, {"polling": True}], ids=["any order", "in order", "polls"])
 @given(
     seed=st.integers(0, 1 << 32), queues=st.integers(1, 6), lost=st.sampled_from([0, 0.01, 0.1]),

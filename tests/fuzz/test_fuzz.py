@@ -13,13 +13,13 @@ from random import Random
 import pytest
 
 from rmqtool.errors import Refused
-from tests.amounts import some
+from tests.amounts import by_turns, some
 from tests.fuzz import operations
 from tests.fuzz.jobs import Jobs, Wanted
 from tests.fuzz.mutate import MUTATIONS, mutate
 from tests.fuzz.run import Fuzzer
 
-COUNT = int(os.environ.get("RMQTOOL_FUZZ_CASES", some("40", "400")))
+COUNT = int(os.environ.get("RMQTOOL_FUZZ_CASES", some("24", "400")))
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +32,7 @@ def test_no_case_fails(tmp_path: Path) -> None:
     assert f"{COUNT} cases" in done.stdout
 
 
+@by_turns(3)
 def test_a_run_stopped_by_hand_tells_its_totals(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--jobs", "1", "--folder", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

@@ -11,6 +11,7 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.interop.engine import Engine
 from tests.store.test_acceptance import REFUSED, TAKEN, message
 
@@ -25,6 +26,7 @@ SIZES = {
 LIGHT: dict[str, Any] = {"enableLmq": True, "enableMultiDispatch": True}
 
 
+@by_turns(2)
 @pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("release", ["4.9", "5.3"])
 def test_five_hundred_behind_them_survive(release: str, light: bool, engine: Engine, tmp_path: Path) -> None:

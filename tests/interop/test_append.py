@@ -16,6 +16,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan, recover
+from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.store.helpers import conf_of, content, entries_of, key_hits
 
@@ -146,6 +147,7 @@ def written(store: Path) -> dict[str, str]:
     return {name: digest for name, digest in content(store).items() if name.startswith(parts)}
 
 
+@by_turns(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_same_messages_give_the_same_files_as_4_9(variant: str, engine_4: Engine, tmp_path: Path) -> None:
     same_files(variant, engine_4, tmp_path)
@@ -203,6 +205,7 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
     assert all(row["message"] is not None for row in said["messages"])
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", ["clean", "broker", "ipv6", "queue-ext", "head-file-deleted"])
 def test_we_append_to_what_an_engine_wrote(case: str, engine: Engine, tmp_path: Path) -> None:
     store = unpack_golden(case, tmp_path)

@@ -49,6 +49,7 @@ def rows_of(said: dict[str, Any]) -> list[tuple[str, int, int, int, int, int]]:
     return sorted(rows)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_recovered_store(case: str, engine: Engine, tmp_path: Path) -> None:
     store = unpack_golden(case, tmp_path)
@@ -73,6 +74,7 @@ def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     assert {key: n for key, n in Counter(row[:2] for row in said).items() if not key[0].startswith("%LMQ%")} == by_queue
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", ["clean", "broker", "ipv6"])
 def test_a_truncated_store(case: str, engine: Engine, tmp_path: Path) -> None:
     store = unpack_golden(case, tmp_path)

@@ -51,6 +51,7 @@ def test_4_9_says_what_was_recorded(case: str, tmp_path: Path, engine_4: Engine)
     assert files is None or files_in(store) == files
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", golden_cases())
 def test_5_3_reads_the_same_messages(case: str, tmp_path: Path, engine_5: Engine) -> None:
     _store, seen = unpack_and_open(engine_5, case, tmp_path)

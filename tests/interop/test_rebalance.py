@@ -9,6 +9,7 @@ import pytest
 from rmqtool.rules import rebalance
 from rmqtool.rules.broadcast import QueueName
 from rmqtool.rules.rebalance import BadAllocation, Strategy
+from tests.amounts import by_turns
 from tests.interop.client import Client, available
 
 pytestmark = pytest.mark.interop
@@ -72,6 +73,7 @@ class Case:
         )
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_strategies(name: str, client: Client) -> None:
     gave = refused = 0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.interop.engine import Engine
@@ -60,6 +61,7 @@ def test_every_message_of_a_whole_broker(command: str, engine_5: Engine, golden:
     assert all(row["physicalOffsets"] for row in answer["queries"])
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("command", "head_gone"), [("salvage", False), ("salvage", True), ("export", True)])
 def test_queues_go_on_where_they_were(command: str, engine_5: Engine, head_gone: bool, tmp_path: Path) -> None:
     store, new, conf = tmp_path / "store", tmp_path / "new", conf_file(tmp_path, CONFIG)

@@ -1,6 +1,7 @@
 """After each command that the table of roles allows, real brokers serve what they served, and replicas follow."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from tests import roles
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
+from tests.interop import broker as brokers
 from tests.interop.broker import Broker
-from tests.roles import TIERED, Node
+from tests.interop.engine import NEWEST
+from tests.roles import NEW_TIERED, TIERED, Node
 
 pytestmark = pytest.mark.interop
 
@@ -31,12 +34,33 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(c, marks=pytest.mark.xdist_group(f"broker-{c[-5:]}")) for c in (TIERED, NEW_TIERED)],
+)
+def case(request: pytest.FixtureRequest) -> str:
+    """A tiered store's name, which ends with the release of its broker."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def recovered(tmp_path_factory: pytest.TempPathFactory) -> Node:
+def recovered(case: str, tmp_path_factory: pytest.TempPathFactory) -> Node:
     """The tiered store after ``recover``, not to be written to."""
-    node = roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
+    node = roles.unpack(case, "a", tmp_path_factory.mktemp("tiered"))
     assert rmqtool("recover", node.store, "--yes", *node.options()).code == 0
     return node
+
+
+@pytest.fixture(scope="module")
+def its_broker(case: str, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker of the release that wrote the store."""
+    if not case.endswith(NEWEST):
+        yield request.getfixturevalue("broker_5")
+        return
+    if reason := brokers.available(NEWEST):
+        pytest.skip(reason)
+    with Broker(NEWEST) as one:
+        yield one
 
 
 def of_queue(row: dict[str, Any]) -> tuple[str, int]:
@@ -60,9 +84,10 @@ def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> No
 
 
 @by_turns(4)
-@pytest.mark.xdist_group("broker-5.3.3")
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_tiered_broker_serves_what_it_served(name: str, recovered: Node, broker_5: Broker, tmp_path: Path) -> None:
+def test_a_tiered_broker_serves_what_it_served(
+    name: str, case: str, recovered: Node, its_broker: Broker, tmp_path: Path
+) -> None:
     shutil.copytree(recovered.store, tmp_path / "a")
     conf = tmp_path / "a.conf"
     conf.write_text(recovered.conf.read_text().replace(str(recovered.store.parent), str(tmp_path)))
@@ -74,23 +99,23 @@ def test_a_tiered_broker_serves_what_it_served(name: str, recovered: Node, broke
     for words in COMMANDS[name]:
         result = rmqtool(*({"STORE": node.store, "LINES": lines}.get(w, w) for w in words), *node.options())
         assert result.code == 0, result.err
-    broker_5.boot(node.store, node.settings)
+    its_broker.boot(node.store, node.settings)
     try:
         served: dict[tuple[str, int], list[int]] = {}
-        for row in roles.served(TIERED):
+        for row in roles.served(case):
             served.setdefault(of_queue(row), []).append(row["cqOffset"])
         for (topic, queue_id), offsets in sorted(served.items()):
             if topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys")):
                 continue  # not in the tier: what is local goes on
             place = {"topic": topic, "queueId": str(queue_id)}
-            low = broker_5.ask("request", code=MIN_OFFSET, fields=place)["fields"]["offset"]
-            high = broker_5.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"]
+            low = its_broker.ask("request", code=MIN_OFFSET, fields=place)["fields"]["offset"]
+            high = its_broker.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"]
             assert int(low) == min(offsets), (topic, queue_id)
             assert int(high) > max(offsets), (topic, queue_id)
-            walk(broker_5, topic, queue_id, min(offsets), max(offsets) + 1)
+            walk(its_broker, topic, queue_id, min(offsets), max(offsets) + 1)
         appended = int(name.startswith("append"))
-        walk(broker_5, "History", 0, 13, 13 + appended)
-        sent = broker_5.ask("send", topic="History", keys="next", queueId=0)
+        walk(its_broker, "History", 0, 13, 13 + appended)
+        sent = its_broker.ask("send", topic="History", keys="next", queueId=0)
         assert sent["queueOffset"] == 13 + appended  # behind all that the tier has
     finally:
-        broker_5.stop()
+        its_broker.stop()

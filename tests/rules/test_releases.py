@@ -49,6 +49,7 @@ def test_no_code_compares_releases_by_their_text() -> None:
 def test_a_further_release_does_what_the_one_before_it_does(tmp_path: Path) -> None:
     """It takes a line in `formats.versions` and an object in `rmqtool.rules.releases`."""
     later = V5_5._replace(version=Version(6, 0), full_name="V6_0_0")
+    (tmp_path / "commitlog").mkdir()
     layout = StoreLayout(str(tmp_path))
     assert type(rules_for(layout, later).rules) is type(rules_for(layout, V5_5).rules)
     assert settings_of(later) == settings_of(V5_5)

@@ -570,6 +570,44 @@ def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int
     serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
+@pytest.mark.parametrize(("engine", "code"), [("4.9", 13), ("5.3", 1), ("5.5", 1)])
+def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> None:
+    """Real brokers: 4.9.8 checks the whole body, in 5.x the encoder throws; each message alone would be taken."""
+
+    async def test(client: Connection) -> None:
+        for size, expected in ((1000, 0), (40_000, code)):
+            body = build_batch([BatchItem(0, bytes(size), b"KEYS\x01a")] * 2)
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(batch=True), body=body))
+            assert answer.code == expected, answer.remark
+
+    conf = _CONF | {"maxMessageSize": "65536"}
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine], broker_conf=conf)
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_a_kill_after_a_topic_was_made_again_hides_nothing(engine: str, tmp_path: Path) -> None:
+    """Queue numbers go on: were they used twice, the next start would put the old messages in and leave the new out."""
+    store = tmp_path / "store"
+
+    async def test(client: Connection) -> None:
+        for n in range(40):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"old %d" % n))
+        deleted = await client.call(Command(C.DELETE_TOPIC_IN_BROKER, fields={"topic": "Orders"}))
+        assert deleted.code == ResponseCode.SUCCESS
+        for n in range(10):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"new %d" % n))
+        shutil.copytree(store, tmp_path / "killed")
+
+    async def look(client: Connection) -> None:
+        pulled = await client.call(Command(C.PULL_MESSAGE, fields=pull(40)))
+        first = read(pulled.body, 0, len(pulled.body))
+        assert isinstance(first, Record)
+        assert (first.body, pulled.body.count(b"new ")) == (b"new 0", 10)
+
+    serving(store, test, create=True, release=RELEASES[engine])
+    serving(tmp_path / "killed", look, release=RELEASES[engine])
+
+
 async def commit_offset(client: Connection, offset: int) -> None:
     commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=offset)
     done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))

@@ -16,6 +16,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import every_queue, open_any_queue
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -137,6 +138,7 @@ def test_pending_timers(case: str, golden: Unpacked) -> None:
     assert keys == Counter(dict.fromkeys(expected, 1))
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", EVERY)
 def test_in_flight_and_retries(case: str, golden: Unpacked) -> None:
     """The consumer of POP had been gone for longer than messages are invisible: all were brought back, and wait."""

@@ -131,6 +131,8 @@ def test_what_came_in(store: Path) -> None:
         first = next(item.physical_offset for item in records if item.record.store_timestamp >= middle)
         assert found.dayBytes == log.end()[0] - first
     assert foreseen(store, last + 1 + DAY).dayBytes == 0
+    before = foreseen(store, records[0].record.store_timestamp - 1)
+    assert (before.dayBytes, before.weekBytes, before.covered) == (0, 0, 0)
     found = foreseen(store, last + DAY // 2)
     assert found.covered == last + DAY // 2 - records[0].record.store_timestamp
     assert found.dayBytes == found.weekBytes == log.end()[0] - log.min_offset
@@ -179,4 +181,6 @@ def test_a_store_without_messages(tmp_path: Path, golden: Unpacked) -> None:
     (store / "commitlog").mkdir()
     found = foreseen(store)
     assert (found.files, found.unread, found.dayBytes, found.covered) == ([], [], 0, None)
+    (store / "commitlog").rmdir()
+    assert foreseen(store).files == []
     assert retention.policy_of(BrokerConf()).reserved_ms == 72 * HOUR

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.services.live import SIZES
 from tests.services.run_samples import bodies, errors, waiting_store
@@ -60,6 +61,7 @@ def delivered(store: Path) -> None:
         time.sleep(0.05)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_cleanly(number: int, tmp_path: Path) -> None:
     store = waiting_store(tmp_path)

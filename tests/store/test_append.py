@@ -18,6 +18,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery import command
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.recovery.plan import Recovery, run_recovery
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, tree
 
@@ -38,6 +39,7 @@ def new(path: Path, **options: object) -> Store:
     return Store.create(path, broker_conf=SIZES, **options)  # type: ignore[arg-type]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("way", ["one by one", "batches", "many", "bulk", "bulk, stored properties"])
 def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
     """One by one is compared with the engine elsewhere; the others with it."""

@@ -21,6 +21,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.findings import found_in
 
@@ -102,6 +103,7 @@ def test_the_record_says_its_numbers(tmp_path: Path) -> None:
     assert units(root) == [(0, 1), (1, 4)]
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     "message",
     [

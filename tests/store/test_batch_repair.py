@@ -8,6 +8,7 @@ import pytest
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.batch import batch_queues_of
 from tests import goldens
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.findings import found_in
 
@@ -35,6 +36,7 @@ def test_a_healthy_store_is_left_as_it_is(tmp_path: Path) -> None:
     assert not (tmp_path / "store.rmqtool").exists()
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", ["all gone", "one gone", "zeros", "noise"])
 def test_rebuild_makes_them_as_the_broker_did(damage: str, tmp_path: Path) -> None:
     store = goldens.unpack(CASE, tmp_path)

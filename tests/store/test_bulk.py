@@ -317,6 +317,7 @@ def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypa
     assert results[0] == results[1] == results[2]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_the_compiled_way_dispatches_where_something_is_dispatched(golden_copy: Unpacked, case: str) -> None:
     """By the broker's start alone, which compares nothing with the log."""

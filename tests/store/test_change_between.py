@@ -121,6 +121,7 @@ def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Pa
     assert len(list(Path(f"{torn}.rmqtool").glob("*-recover/before/*"))) >= 1  # the backup is still there
 
 
+@by_turns(2)
 @pytest.mark.parametrize("step", [3, 8, 14])
 def test_an_undo_does_not_go_on_over_it(step: int, torn: Path, conf: Path) -> None:
     rmqtool("recover", torn, "--yes", "--broker-conf", conf)
@@ -136,6 +137,7 @@ def test_an_undo_does_not_go_on_over_it(step: int, torn: Path, conf: Path) -> No
     assert bodies(torn, "new") == 30
 
 
+@by_turns(2)
 @pytest.mark.parametrize("step", [1, 4, 9, 15])
 def test_undo_puts_back_what_an_interrupted_run_had_done(step: int, torn: Path, conf: Path) -> None:
     before = tree(torn)
@@ -172,6 +174,7 @@ def test_the_store_itself_says_it_by_any_name(torn: Path, conf: Path, tmp_path: 
     assert not (tmp_path / "sub" / "link.rmqtool").exists()
 
 
+@by_turns(2)
 @pytest.mark.parametrize("way", ["there", "gone", "named"])
 def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"

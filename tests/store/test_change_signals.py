@@ -70,6 +70,7 @@ def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, con
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
+@by_turns(2)
 @each
 def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: Path) -> None:
     before = tree(wide)
@@ -78,6 +79,7 @@ def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: 
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
+@by_turns(2)
 @each
 def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
     words = ["recover", torn, "--yes", "--broker-conf", conf]
@@ -119,6 +121,7 @@ def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Pat
     assert content(torn) == before
 
 
+@by_turns(2)
 @each
 def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     before = tree(wide)
@@ -133,6 +136,7 @@ def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
+@by_turns(2)
 @each
 def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) -> None:
     store = tmp_path / "long"

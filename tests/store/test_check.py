@@ -13,6 +13,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import commit_log
 from rmqtool.store.recovery.command import recover
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import Told, found_in, told, totals
 from tests.store.helpers import conf_of, tree
@@ -89,6 +90,7 @@ def test_nothing_is_found_in_a_healthy_store(case: str, golden: Unpacked) -> Non
     assert found_in(golden(case), conf_of(case)) == []
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damage_of_golden_stores_is_told_exactly_and_nothing_is_written(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
@@ -99,6 +101,7 @@ def test_damage_of_golden_stores_is_told_exactly_and_nothing_is_written(case: st
     assert tree(store.parent) == before
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", sorted(set(DAMAGED) - {"short-last-file"}))
 def test_nothing_is_found_in_a_recovered_store(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)

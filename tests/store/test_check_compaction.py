@@ -23,6 +23,7 @@ from rmqtool.store.queues.compaction import CompactionQueue, compaction_queues_o
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.findings import Told, flip, found_in, told, write
@@ -216,6 +217,7 @@ REFUSED = [replaced_file_left, queue_file_left, queue_file_gone, log_file_gone] 
 LEFT = [positions_torn, work_left, policy_lost]  # there is nothing to mend
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_one_damage(damage: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
@@ -238,6 +240,7 @@ KEPT_AFTER: dict[Damager, set[int]] = {  # where the only copy of a message is d
 }
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in LEFT], ids=lambda damage: damage.__name__)
 def test_what_is_advised_mends(damage: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
@@ -309,6 +312,7 @@ def test_after_a_crash_what_is_redispatched_is_no_loss(golden_copy: Unpacked) ->
     assert found["compaction-behind"] == "info"
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", [None, hole, body_flipped, queue_file_gone, both_gone])
 def test_salvage_keeps_what_only_the_compaction_log_has(
     damage: Damager | None, golden_copy: Unpacked, tmp_path: Path
@@ -370,6 +374,7 @@ def test_recovery_says_what_it_leaves(golden: Unpacked) -> None:
     assert any("compaction logs are left to" in note for note in notes)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_recovery_mends_it_in_the_same_plan(damage: Damager, golden_copy: Unpacked) -> None:
     """But for a log that reaches beyond the commit log: what is there is nowhere else."""

@@ -13,6 +13,7 @@ from formats.message.read import HEADS
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.damage import Place, index_files, log_files, records_of
 from tests.store.findings import UNIT, Told, flip, found_in, told, totals, write
@@ -318,6 +319,7 @@ DAMAGERS: list[Damager] = [
 ]  # fmt: skip
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damager", DAMAGERS, ids=lambda damager: damager.__name__)
 def test_one_damage_is_told_and_nothing_beside_it(damager: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy("clean")

@@ -10,6 +10,7 @@ from rmqtool.store.check import Finding, check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, cut_queues, rewrite
 
@@ -45,6 +46,7 @@ def shown(store: Path, release: str) -> None:
         (store / "abort.bak").write_bytes(b"17")
 
 
+@by_turns(2)
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("lag", [None, 2, 1])
 @pytest.mark.parametrize("release", ["4.9", "5.3"])

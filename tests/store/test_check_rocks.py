@@ -104,6 +104,11 @@ def test_what_a_kill_left_out_is_no_fault(golden: Unpacked) -> None:
     assert not [f for f in findings if any(step.command for step in f.steps)]
 
 
+def test_light_queues_that_a_kill_left_out_are_none_without_settings(golden: Unpacked) -> None:
+    findings = list(check_store(StoreLayout(str(golden("rocksdb-5.5.0-crash")))))
+    assert {f.code for f in findings if is_problem(f)} == {"abort-present"}
+
+
 def drop(*queue_offsets: int) -> Callable[[Families], Any]:
     return lambda families: [families[UNITS].pop(unit_key(*ORDER, offset)) for offset in queue_offsets]
 

@@ -71,6 +71,7 @@ def test_files_in_order_are_not_written(case: str, golden_copy: Unpacked) -> Non
     assert not Path(f"{store}.rmqtool").exists()
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", [case for case in goldens.cases() if not case.startswith("broker")])
 def test_what_was_mended_is_in_order(case: str, golden_copy: Unpacked) -> None:
     """The engine alone writes no topics."""

@@ -17,6 +17,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan, recover, truncate
+from tests.amounts import by_turns
 from tests.services.build import log_of, never
 from tests.store.helpers import tree
 from tests.timers import NOW, slot_for
@@ -188,6 +189,7 @@ def zero_checkpoint(store: Path) -> None:
     (store / "config/timercheck").write_bytes(bytes(4096))
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     "damage", [shorter_wheel, no_wheel, no_log, shorter_log, foreign, no_checkpoint, zero_checkpoint]
 )

@@ -12,6 +12,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.delayed import TimerRules
+from tests.amounts import by_turns
 
 NOW = 1_700_000_000_500
 SIZES = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": "4000"}
@@ -31,6 +32,7 @@ def put(
     return result, parse(found.record.properties) if found is not None else {}
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     ("asked", "out"),
     [

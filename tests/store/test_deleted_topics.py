@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from formats.queues.rocks import MAX, MIN, OFFSETS, UNITS, offset_key, unit_key
+from tests import rocks
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
+from tests.rocks import Families
 
 TOPIC = "Orders"
 
@@ -91,3 +94,49 @@ def test_what_a_crash_brings_back_is_told(golden_copy: Unpacked) -> None:
     (store / "checkpoint").unlink()
     (told,) = [one for one in findings(store, code=1) if one["code"] == "topic-deleted"]
     assert "into queues again" in str(told["consequence"])
+
+
+def delete_from_databases(store: Path, *, later: int) -> int:
+    """As a broker with its queues in RocksDB does it: the number of the topic's messages."""
+    rows = [json.loads(line) for line in rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()]
+    newest = max(row["storeTimestamp"] for row in rows if row["topic"] == TOPIC)
+
+    def without_queues(families: Families) -> None:
+        names = [(TOPIC, row["queueId"]) for row in rows if row["topic"] == TOPIC]
+        for topic, queue_id in set(names):
+            for which in (MIN, MAX):
+                families[OFFSETS].pop(offset_key(topic, queue_id, which), None)
+        for row in rows:
+            if row["topic"] == TOPIC:
+                families[UNITS].pop(unit_key(TOPIC, row["queueId"], row["queueOffset"]), None)
+
+    def without_settings(families: Families) -> None:
+        for family in families.values():
+            for key in [key for key in family if key.endswith(TOPIC.encode())]:
+                del family[key]
+            for key, value in family.items():
+                if b'"stateVersion"' in value and b"kvDataVersionKey" in key:
+                    family[key] = json.dumps(json.loads(value) | {"timestamp": newest + later}).encode()
+
+    rocks.change(store / "consumequeue", without_queues)
+    rocks.change(store / "config" / "topics", without_settings)
+    return sum(row["topic"] == TOPIC for row in rows)
+
+
+def test_a_deleted_topic_of_a_store_with_queues_in_rocksdb(golden_copy: Unpacked) -> None:
+    store = golden_copy("rocksdb-5.3.3")
+    before = findings(store)
+    messages = delete_from_databases(store, later=1000)
+    told = [one for one in findings(store) if one not in before]
+    assert [(one["code"], one["severity"], one["topic"], one["count"]) for one in told] == [
+        ("topic-deleted", "info", TOPIC, messages)
+    ]
+    assert "rebuild" not in str(told)
+
+
+def test_units_that_are_lost_are_no_deletion(golden_copy: Unpacked) -> None:
+    store = golden_copy("rocksdb-5.3.3")
+    delete_from_databases(store, later=-1)
+    told = {one["code"] for one in findings(store, code=1)}
+    assert "rcq-missing" in told
+    assert "topic-deleted" not in told

@@ -134,7 +134,7 @@ def test_a_dump_of_python_warns_or_raises(member: Node, tiered: Node, tmp_path: 
     options = DumpOptions(runner="local")
     with pytest.raises(CorruptFile, match=NOT_READ):
         dump_to_parquet(str(member.store), str(tmp_path / "one"), options)
-    with pytest.warns(UserWarning, match="229 messages of 11 queues are not written"):
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are in the tier alone and read there"):
         dump_to_parquet(str(tiered.store), str(tmp_path / "two"), options)
     told: list[str] = []
     with warnings.catch_warnings():
@@ -157,7 +157,7 @@ def test_the_data_source_warns_of_the_tier(tiered: Node) -> None:
     source = RocketMQSource({"path": str(tiered.store)})
     reader = source.reader(source.schema())
     assert isinstance(reader, Reader)
-    with pytest.warns(UserWarning, match="229 messages of 11 queues are not read"):
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are in the tier alone and read there"):
         assert reader.partitions()
 
 

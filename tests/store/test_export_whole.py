@@ -79,6 +79,7 @@ def test_a_damaged_record_is_named(golden_copy: Unpacked, tmp_path: Path) -> Non
     assert rmqtool("salvage", store, tmp_path / "new").code == 1
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     "case", [case for case in goldens.cases() if case.startswith(("torn", "magic", "size", "body"))]
 )

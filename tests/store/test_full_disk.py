@@ -135,6 +135,7 @@ def test_salvage_leaves_nothing_where_there_is_no_room(golden: Unpacked, disk: D
         assert list(tmp_path.iterdir()) == []
 
 
+@by_turns(2)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="makes a small file system as Linux does")
 @pytest.mark.parametrize("size", ["16k", "100k", "300k", "600k"])
 def test_a_file_system_that_is_really_full(size: str, golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rmqtool.store.disk.lease import Lease, give_back
 from rmqtool.store.disk.lock import Disturbed, StoreLock, held_off, holder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 
@@ -123,6 +124,7 @@ def linked(store: Path, folder: Path) -> None:
     holder(str(other))
 
 
+@by_turns(2)
 @pytest.mark.parametrize("touch", [copied, opened, written, asked_by_another_name, linked])
 def test_nothing_that_this_process_does_loses_the_lock(
     touch: Callable[[Path, Path], None], golden_copy: Unpacked, tmp_path: Path

@@ -17,6 +17,7 @@ from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -190,6 +191,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
 }  # fmt: skip
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_to_tiered_storage(damage: str, golden_copy: Unpacked) -> None:
     store = golden_copy("tiered")

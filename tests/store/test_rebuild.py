@@ -12,6 +12,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.findings import flip, write
 from tests.store.helpers import conf_of, content, entries_of, tree
@@ -23,6 +24,7 @@ def part_of(store: Path, part: str) -> dict[str, str]:
     return {name: digest for name, digest in content(store).items() if name.startswith(part)}
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("part", ["consumequeue", "index"])
 def test_rebuilt_files_are_the_engines(case: str, part: str, golden_copy: Unpacked) -> None:

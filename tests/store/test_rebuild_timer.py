@@ -15,6 +15,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from tests import timers
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.services.build import log_of
 from tests.store.helpers import tree
@@ -45,6 +46,7 @@ def remove_all(store: Path) -> None:
         path.unlink()
 
 
+@by_turns(2)
 @pytest.mark.parametrize("damage", [lambda _store: None, damage_wheel, damage_log, remove_all])
 def test_the_golden_store(damage: object, golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")

@@ -21,6 +21,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, cut_queues, entries_of, rewrite, tree
 
@@ -80,6 +81,7 @@ def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
     assert sum(loss.messages for loss in report.lost) == 29
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("properties", "ends"), [
     (b"INNER_BASE\x0122222\x02INNER_NUM\x0111111\x02", False),
     (b"INNER_BASE\x01-2222\x02INNER_NUM\x01+1111\x02", False),

@@ -29,6 +29,7 @@ def test_there_are_damaged_cases() -> None:
     assert len(DAMAGED) >= 20
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", DAMAGED)
 def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
@@ -68,6 +69,7 @@ def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: s
     assert plan(layout, release=RELEASES[engine], exactly=True).actions == []
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", LOADED)
 def test_the_same_files_survive(case: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
@@ -95,6 +97,7 @@ def test_a_healthy_store_is_not_touched(case: str, engine: str, golden_copy: Unp
     assert tree(store.parent) == before
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", LOADED)
 def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
     """The store as it was can be put together again from the store as it is and the backup."""

@@ -124,6 +124,7 @@ def test_queues_of_a_log_without_its_head_keep_their_offsets(golden_copy: Unpack
     } == expected
 
 
+@by_turns(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_swapped_files_go_back_to_their_places(seed: int, golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("clean")

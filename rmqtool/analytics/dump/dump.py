@@ -23,7 +23,7 @@ from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.spill import Merge, merges
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, run_splits
-from rmqtool.analytics.ranges.splits import Split, plan, repairs
+from rmqtool.analytics.ranges.splits import Split, plan, plan_tier, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
@@ -92,7 +92,7 @@ def dump_to_parquet(
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)
-    for warning in messages_elsewhere(layout, what="not written"):
+    for warning in messages_elsewhere(layout, what="not written", reads=_reads_tier(options)):
         if tell is not None:
             tell(f"warning: {warning}")
         else:
@@ -145,6 +145,8 @@ class _Dump:
         self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
         if options.since_last:
             self._splits = self._position.exact(self._splits)
+        if _reads_tier(options):
+            self._splits += plan_tier(layout, number=len(self._splits))
         self._choice = MessageChoice(options.topics, options.since, options.until, start, stop)
 
     def run(self, beside: ExitStack) -> DumpReport:
@@ -210,6 +212,11 @@ class _Dump:
             )
         # without a record behind the last one that was proved, that one still is the proof
         return replace(self._position, next=self._reached.next) if self._reached.last < 0 else self._reached
+
+
+def _reads_tier(options: DumpOptions) -> bool:
+    """Whether what tiered storage alone has is dumped, too: it has no place in the log, of which these ask."""
+    return not options.since_last and options.start_offset is None and options.stop_offset is None
 
 
 def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:

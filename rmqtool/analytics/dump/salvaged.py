@@ -11,6 +11,7 @@ from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.arrow import MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.tier.only_tiered import LogWithTier
 
 _GROUP_BYTES = 64 << 20  # of Arrow memory in a row group
 
@@ -40,10 +41,14 @@ def write_parquet(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> 
 
 
 def _all_batches(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
+    tier = log.tiered.stretches() if isinstance(log, LogWithTier) else ()
+    for number, (file, start, stop) in enumerate(tier):
+        split = Split(number, file.path, file.base, file.size, start, stop, last=False, exact=True)
+        yield from batches(split, MessageChoice(), _Telling(tell=tell))
     files = log.segments.files
     for number, file in enumerate(files):
         last = number + 1 == len(files)
-        split = Split(number, file.path, file.base, file.size, 0, file.size, last, exact=True)
+        split = Split(number, file.path, file.base, file.size, 0, file.size, last, exact=True, entries=file.entries)
         yield from batches(split, MessageChoice(), _Telling(tell=tell))
 
 

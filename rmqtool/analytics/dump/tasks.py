@@ -58,7 +58,7 @@ class Job:
         if isinstance(task, Merge):
             name = f"part-{task.offset:020d}-m{task.number:05d}"
         else:
-            name = f"part-{task.base + task.start if task else 0:020d}"
+            name = f"part-{task.place if task else f'{0:020d}'}"
         suffix = self.run if self.codec == "none" else f"{self.run}.{self.codec}"
         options = (self.partition_by, self.codec, self.row_group_bytes, self.file_bytes)
         return PartWriter(folder, name, suffix, *options, spill=spill)
@@ -196,7 +196,7 @@ def _note(folder: Folder, split: Split, done: Done) -> None:
         "spills": [spill.to_dict() for spill in done.spills],
     }
     folder.make(DONE)
-    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(report))
+    folder.write(f"{DONE}/{split.place}-{split.stop}.json", json.dumps(report))
 
 
 def _reason(err: RmqError | OSError) -> str:

@@ -15,6 +15,8 @@ from formats.endings import Ending
 from rmqtool.store.disk.remote import file_size, uri_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 SPLIT_BYTES = 128 << 20
@@ -34,6 +36,12 @@ class Split:
     exact: bool  # whether a record is known to begin at start, or to be missing there
     uri: str | None = None  # of a store that is elsewhere
     entries: bool = False  # whether the file is of a DLedger log
+    tier: int | None = None  # number among those of tiered storage, whose positions are the same in every queue
+
+    @property
+    def place(self) -> str:
+        """Where it begins, for the name of a file."""
+        return f"{self.base + self.start:020d}" + (f"-t{self.tier:05d}" if self.tier is not None else "")
 
     def segment(self) -> Segment:
         """The file, to be read."""
@@ -87,6 +95,33 @@ def plan(
             if end == limit:
                 break
     return splits, unusable
+
+
+def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = None, number: int = 0) -> list[Split]:
+    """Splits of the messages that tiered storage alone has, where its segments are files of this machine.
+
+    Args:
+        asked: whether a queue is wanted (topic, queue id); all by default.
+        number: of the first of them.
+    """
+    if tier_sign(layout) is None or uri_of(layout.root) is not None:
+        return []
+    from rmqtool.store.tier.only_tiered import OnlyTiered  # few stores have a tier
+
+    return [
+        Split(
+            number + tier,
+            one.file.path,
+            one.file.base,
+            one.file.size,
+            one.start,
+            one.stop,
+            last=False,
+            exact=True,
+            tier=tier,
+        )
+        for tier, one in enumerate(OnlyTiered(layout).stretches(asked))
+    ]
 
 
 def _end_of_data(path: str, start: int, stop: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan
+from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan, plan_tier
 from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
@@ -77,8 +77,11 @@ class Piece:
     part: tuple[str, ...] = ()
 
 
-def warn_of_elsewhere(stores: Iterable[Store]) -> None:
+def warn_of_elsewhere(stores: Iterable[Store], *, reads: bool = False) -> None:
     """Warn, as Python does, of messages of stores that are not read because they are elsewhere.
+
+    Args:
+        reads: those that tiered storage alone has are.
 
     Raises:
         CorruptFile: those of a store are in a DLedger log.
@@ -86,7 +89,7 @@ def warn_of_elsewhere(stores: Iterable[Store]) -> None:
     for store in stores:
         layout = store.layout()
         need_readable_log(layout)
-        for warning in messages_elsewhere(layout, what="not read"):
+        for warning in messages_elsewhere(layout, what="not read", reads=reads):
             warnings.warn(warning, stacklevel=3)
 
 
@@ -239,7 +242,16 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             for choice in [_within(wanted.choice, start, stop)]
             for split in plan(log, choice.start, choice.stop, size)[0]
         ]
+        if reads_tier(wanted.choice):
+            planned += [
+                Piece(store, "messages", wanted.choice, splits=(split,), ranges=(None,)) for split in plan_tier(layout)
+            ]
     return planned, bytes_read
+
+
+def reads_tier(choice: MessageChoice) -> bool:
+    """Whether what tiered storage alone has is read, too: it has no place in the log, of which these ask."""
+    return choice.start is None and choice.stop is None
 
 
 def _of_a_time(log: CommitLog, choice: MessageChoice, store_times: str) -> tuple[Way, int]:

@@ -110,12 +110,12 @@ class Reader(DataSourceReader):
         self.columns = SparkColumns(request.table, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        from rmqtool.analytics.source.plan import warn_of_elsewhere
+        from rmqtool.analytics.source.plan import reads_tier, warn_of_elsewhere
         from rmqtool.analytics.source.read import plan_pieces
 
         with _told_in_one_line():
             if self.request.table == "messages":
-                warn_of_elsewhere(self.request.stores)
+                warn_of_elsewhere(self.request.stores, reads=reads_tier(self.request.wanted.choice))
             planned, counters = plan_pieces(self.request.suiting(self.columns.names), self.request.wanted)
         if self.request.counters:
             counters.save(self.request.counters)

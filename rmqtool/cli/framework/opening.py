@@ -110,6 +110,7 @@ def need_messages(
     asked: Asked | None = None,
     *,
     tier: bool = True,
+    reads_tier: bool = False,
     what: str = "not shown",
 ) -> CommitLog:
     """As :func:`need_log`, for commands that output messages; notes which messages are elsewhere.
@@ -117,14 +118,17 @@ def need_messages(
     Args:
         asked: whether a queue (topic, queue id) is of interest; all by default.
         tier: note how many messages are only in the tier; those of system topics never are.
+        reads_tier: those are read, too.
         what: what is not done with those messages.
 
     Raises:
-        CorruptFile: the messages are in a DLedger log, which is not read; an empty answer would be wrong.
+        CorruptFile: the messages are in a DLedger log that cannot be read; an empty answer would be wrong.
     """
     log = need_log(store, broker_conf, say=False)
     need_readable_log(log.layout)
-    elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
+    elsewhere = (
+        messages_elsewhere(log.layout, asked, what, reads=reads_tier) if tier else log_elsewhere(log.layout, what)
+    )
     for warning in elsewhere:
         note(f"warning: {warning}")
     return log

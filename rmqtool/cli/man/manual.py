@@ -33,6 +33,7 @@ class Topic(StrEnum):
     library = "library"
     client = "client"
     consuming = "consuming"
+    api = "api"
     sql = "sql"
     spark = "spark"
     remote = "remote"

@@ -65,7 +65,8 @@ def paragraphs(text: str) -> str:
 
 def tag_item(tag: str, text: str) -> str:
     """A tag, already in roff, and its meaning beside or below it."""
-    return f".TP\n{tag}\n{escape(_BLANKS.sub(' ', text).strip())}\n"
+    item = f".TP\n{tag}\n{escape(_BLANKS.sub(' ', text).strip())}\n"
+    return f".na\n{item}.ad\n" if "\\:" in tag else item  # a line without a space cannot be adjusted
 
 
 def example(text: str) -> str:

@@ -41,9 +41,8 @@ def commitlog_dump(
     from rmqtool.cli.read.run_files import run_commitlog_dump, selection
 
     chosen = selection(messages)
-    return run_commitlog_dump(
-        need_messages(store, broker_conf), chosen, limit, body.value, output.value, records=records
-    )
+    log = need_messages(store, broker_conf, chosen.has_queue_of, reads_tier=not messages.offset)
+    return run_commitlog_dump(log, chosen, limit, body.value, output.value, records=records)
 
 
 @command("commitlog hexdump", "rmqtool commitlog hexdump store --offset 2867")

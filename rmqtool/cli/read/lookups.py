@@ -68,7 +68,7 @@ def run_query_key(
         search = search_of(scan, limit, since, until)
         nothing = f"no message of topic {topic} with key {key} found through the indexes of the brokers"
         return _ask(target, lambda messages: messages.by_key(topic, key, search), limit, body, output, nothing)
-    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
+    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic, reads_tier=True).layout
     search = search_of(scan, limit, since, until)
     with _scanning(scan):
         messages = first(query_key(layout, topic, key, search, note), limit)
@@ -95,7 +95,7 @@ def run_query_id(
         chosen, search = tuple(topic or ()), search_of(scan, limit, None, None)
         nothing = f"no message with id {message_id} found"
         return _ask(target, lambda messages: messages.by_id(message_id, chosen, search), limit, body, output, nothing)
-    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
+    layout, search = need_messages(store, broker_conf, reads_tier=True).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
         messages = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
     write_messages(output, messages, body)

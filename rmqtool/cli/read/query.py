@@ -139,11 +139,12 @@ def query_offset(
             _note_nothing(answer, offset, "")
         return 0 if answer.messages else 1
     from rmqtool.services.lookup.get_message import asked_for, get_message
+    from rmqtool.services.lookup.tiered import get_tiered
     from rmqtool.store.queues.batch import open_any_queue
 
     _refuse_broker(broker)
     release = chosen_release(engine)
-    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id))
+    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id), reads_tier=True)
     queue = open_any_queue(log.layout, topic, queue_id)
     compacted = None
     if exists(log.layout.path("compaction")):
@@ -154,7 +155,10 @@ def query_offset(
         note(f"{topic} is compacted: read from its compaction log, in which physicalOffset is a position")
         result = get_compacted(compacted, offset, max_msgs)
     else:
-        result = get_message(log, queue, offset, max_msgs, release=release)
+        high = queue.max_offset if queue is not None else 0
+        result = get_tiered(log.layout, topic, queue_id, offset, max_msgs, high) or get_message(
+            log, queue, offset, max_msgs, release=release
+        )
     asked = (topic, queue_id, offset, max_msgs)
     _write_pull(result, asked_for(result, queue, offset, max_msgs), asked, output.value, body, status=status)
     if not result.messages:
@@ -227,30 +231,37 @@ def query_time(
             note(answer)
         return 1 if isinstance(answer, str) else 0
     from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
+    from rmqtool.services.lookup.tiered import tiered_by_time
     from rmqtool.store.layout.version import release_of
     from rmqtool.store.queues.batch import open_any_queue
     from rmqtool.store.queues.reader import ConsumeQueue
 
     _refuse_broker(broker)
     release = chosen_release(engine)
-    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id), what="not looked at")
+    log = need_messages(
+        store, broker_conf, lambda *queue: queue == (topic, queue_id), reads_tier=True, what="not looked at"
+    )
     release = release or release_of(log.layout)
     if upper and not release.finds_time_bounds:
         raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
     queue = open_any_queue(log.layout, topic, queue_id)
     to = writer(output.value, TIME_FIELDS, TIME_COLUMNS)
-    if queue is None:
+    in_tier = tiered_by_time(log.layout, topic, queue_id, timestamp) if not upper else None
+    if in_tier is not None:
+        offset, stored = in_tier
+    elif queue is None:
         to.close()
         _note_unbuilt(log)
         if not note_unknown(log.layout, topic):
             note(f"the store has no queue {queue_id} of topic {topic}")
         return 1
-    if isinstance(queue, ConsumeQueue) and not release.finds_time_bounds:
-        offset = offset_by_time_v4(log, queue, timestamp)
     else:
-        offset = offset_by_time(log, queue, timestamp, upper=upper)
-    entry = queue.entry(offset) if offset < queue.max_offset else None
-    stored = log.read(entry.physical_offset, crc=False) if entry else None
+        if isinstance(queue, ConsumeQueue) and not release.finds_time_bounds:
+            offset = offset_by_time_v4(log, queue, timestamp)
+        else:
+            offset = offset_by_time(log, queue, timestamp, upper=upper)
+        entry = queue.entry(offset) if offset < queue.max_offset else None
+        stored = log.read(entry.physical_offset, crc=False) if entry else None
     first = next(stored.messages()) if stored else None
     message = message_row(first.record, first.physical_offset, body.value) if first else {"queueOffset": offset}
     write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])

@@ -15,9 +15,11 @@ from rmqtool.cli.render.text import columns_of, note
 from rmqtool.cli.render.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
+from rmqtool.services.lookup.tiered import only_tiered
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.batch import queues_where
 from rmqtool.store.roles.elsewhere import tier_elsewhere
@@ -93,6 +95,10 @@ def run_commitlog_dump(
 
     if start and (stop is None or start < stop):
         say_no_record(log, start, "records that begin after it are shown, up to the end of the range")
+    if not start and stop is None and tier_sign(log.layout) is not None:
+        from rmqtool.store.tier.only_tiered import LogWithTier
+
+        log = LogWithTier(log.layout)
     source = log.walk(start or None, stop)
     chosen_few = limit_rows(found(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
@@ -162,10 +168,9 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     low_offset, after = chosen.physical
     by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
 
-    def asked(topic: str, queue_id: int) -> bool:
-        return chosen.has_topic(topic) and chosen.has_queue(queue_id)
-
-    for warning in tier_elsewhere(layout, asked):
+    asked = chosen.has_queue_of
+    tiered = only_tiered(layout, asked) if chosen.physical == ALL else None
+    for warning in tier_elsewhere(layout, asked, reads=chosen.physical == ALL):
         note(f"warning: {warning}")
 
     def of_message(physical_offset: int) -> bool:
@@ -176,6 +181,13 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
 
     def rows() -> Iterator[dict[str, Any]]:
+        for topic, queue_id, entry in tiered.units(asked) if tiered is not None else ():
+            if chosen.queue_offsets[1] is not None and entry.queue_offset >= chosen.queue_offsets[1]:
+                continue
+            if entry.queue_offset >= chosen.queue_offsets[0] and (not hashes or entry.tags_code in hashes):
+                record = tiered.record(topic, queue_id, entry.queue_offset) if tiered and by_message else None
+                if not by_message or (record is not None and wanted.has(record)):
+                    yield dict(zip(QUEUE_ENTRY_FIELDS, (topic, queue_id, *entry), strict=True))
         for queue in queues_where(layout, asked):
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):

@@ -44,7 +44,7 @@ def trace(
 
     warn = Warnings()
     with showing("auto", streams=False):
-        log = need_messages(store, broker_conf)
+        log = need_messages(store, broker_conf, reads_tier=True)
         report = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
     if report.events or output in (Output.json, Output.ndjson):
         write_trace(report, output.value)

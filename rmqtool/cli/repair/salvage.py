@@ -22,6 +22,7 @@ from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
 from rmqtool.store.salvage.whole import export_store
 from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
+from rmqtool.store.tier.only_tiered import LogWithTier
 from rmqtool.words import command_line, counted
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
@@ -143,7 +144,7 @@ def _export(layout: StoreLayout, new_store: str, output: str) -> int:
     else:
         _say(report.to_dict(), output)
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
-    offsets = "queue offsets" if layout.dledger_dirs() else "offsets"
+    offsets = "queue offsets" if layout.dledger_dirs() or report.takenFromTier else "offsets"
     note(f"{kept} in {report.store}, at the {offsets} that they had")
     return 0
 
@@ -217,7 +218,8 @@ def _to_stdout(layout: StoreLayout) -> int:
     except OSError as err:
         raise _cut_off(err) from err
     note(f"{counted(messages, 'message')}; {counted(lost, 'byte')} not readable")
-    return 1 if _say_left(left_behind(layout)) or lost else 0
+    taken = isinstance(log, LogWithTier) and log.tiered.messages
+    return 1 if (not taken and _say_left(left_behind(layout))) or lost else 0
 
 
 def _cut_off(err: OSError) -> OutputLost:

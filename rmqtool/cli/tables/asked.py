@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from rmqtool.analytics.source.plan import Request, request_of
+from rmqtool.analytics.source.plan import Request, reads_tier, request_of
 from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
 from rmqtool.cli.render.output import PEOPLE
@@ -30,7 +30,12 @@ def request(
     asked = request_of({name: value for name, value in options_of_source.items() if value is not None})
     for layout in (store.layout() for store in asked.stores):
         elsewhere = (
-            messages_elsewhere(layout, lambda topic, _queue_id: not topics or topic in topics, "not counted")
+            messages_elsewhere(
+                layout,
+                lambda topic, _queue_id: not topics or topic in topics,
+                "not counted",
+                reads=reads_tier(asked.wanted.choice),
+            )
             if tier
             else log_elsewhere(layout, "not counted")
         )

@@ -3,7 +3,7 @@
 A broker answers by hash and clients compare keys; here topic and key are compared.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,7 @@ from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 if TYPE_CHECKING:
@@ -173,7 +174,9 @@ def _with_compacted(
     warn: Warn,
     matches: Callable[[Record], bool],
 ) -> list[Found]:
-    """The messages, preceded by expired ones that only compaction logs still have."""
+    """The messages, preceded by expired ones that only the tier or compaction logs still have."""
+    names = list(topics)
+    found = [*_in_tier(layout, names, search, matches), *found][: search.limit]
     if not exists(layout.path("compaction")):
         return found
     from rmqtool.services.lookup.compacted import only_compacted
@@ -181,7 +184,7 @@ def _with_compacted(
     known = {(item.record.topic, item.record.queue_id, item.record.queue_offset) for item in found}
     more = [
         item
-        for topic in topics
+        for topic in names
         for item in only_compacted(layout, topic)
         if search.begin <= item.record.store_timestamp <= search.end
         and (item.record.topic, item.record.queue_id, item.record.queue_offset) not in known
@@ -190,6 +193,19 @@ def _with_compacted(
     if more:
         warn(f"{len(more)} of these only the compaction log still has: physicalOffset is their position in that log")
     return [*more, *found][: search.limit]
+
+
+def _in_tier(
+    layout: StoreLayout, topics: Collection[str], search: Search, matches: Callable[[Record], bool]
+) -> Iterator[Found]:
+    if tier_sign(layout) is None:
+        return
+    from rmqtool.services.lookup.tiered import only_tiered  # most stores have no tier
+
+    tiered = only_tiered(layout, lambda topic, _queue_id: topic in topics)
+    for item in tiered.walk(lambda topic, _queue_id: topic in topics) if tiered is not None else ():
+        if isinstance(item, Found) and search.has_time(item.record):
+            yield from matching(item, matches)
 
 
 def _by_index(
@@ -292,7 +308,8 @@ def query_id(
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
         messages += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))
     messages.sort(key=lambda message: message.physical_offset)
-    named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
+    compacted = (name for name, _id, _path in layout.queue_dirs(_COMPACTED))
+    named = filter(chosen.has_topic, dict.fromkeys((*_topics(layout), *compacted)))
     messages = _with_compacted(layout, named, messages, search, warn, has_id(None, message_id))
     if not messages and search.scan:
         matches = has_id(None, message_id)

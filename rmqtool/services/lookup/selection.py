@@ -31,6 +31,10 @@ class Selection(NamedTuple):
         """Whether a queue id is selected."""
         return not self.queue_ids or queue_id in self.queue_ids
 
+    def has_queue_of(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue of a topic is."""
+        return self.has_topic(topic) and self.has_queue(queue_id)
+
     def has(self, record: Record) -> bool:
         """Whether a record is selected; the caller checks its physical offset."""
         low, high = self.queue_offsets

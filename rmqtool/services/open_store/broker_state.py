@@ -177,7 +177,7 @@ class BrokerState:
         _table(self._topics.topics).setdefault(config.topic_name or "", config)
 
     def remove_topic(self, name: str) -> None:
-        """Remove a topic; its messages stay until they expire."""
+        """Forget a topic; its messages stay until they expire."""
         if name in self._topics.topics:
             self._set_topics({name: None})
 

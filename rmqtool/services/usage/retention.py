@@ -22,11 +22,11 @@ from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.unread import unread_below
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.usage.parts import COMMIT_LOG, PartUsage, measure_parts
-from rmqtool.store.disk.remote import record_at, record_start
+from rmqtool.store.disk.remote import is_dir, record_at, record_start
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.log.scan import Stretch, scan_file
+from rmqtool.store.log.scan import FileRows, scan_file
 from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 DAY = 24 * HOUR
@@ -164,14 +164,16 @@ def foresee(log: CommitLog, at: int, zone: tzinfo | None, warn: Warn) -> Retenti
         UnreadableStore: a file cannot be read.
     """
     layout, policy = log.layout, policy_of(log.layout.conf)
-    disk = max((Disk.of(path) for path in layout.commit_log_paths), key=lambda disk: disk.ratio)
+    folders = [path for path in layout.commit_log_paths if is_dir(path)] or [layout.root]
+    disk = max(map(Disk.of, folders), key=lambda disk: disk.ratio)
     files = _files(log, policy, at, zone, early=disk.ratio >= policy.used)
     parts = measure_parts(layout)
     first = _first_time(log.segments.files)
-    week = _bytes_since(log, at - 7 * DAY)
-    day = _bytes_since(log, at - DAY)
-    covered = at - first if first is not None and at - first < 7 * DAY else None
-    rates = [day / DAY, week / max(covered or 7 * DAY, HOUR)]
+    later = _bytes_since(log, at + 1)  # a clock may have been ahead
+    week = _bytes_since(log, at - 7 * DAY) - later
+    day = _bytes_since(log, at - DAY) - later
+    covered = max(at - first, 0) if first is not None and at - first < 7 * DAY else None
+    rates = [day / DAY, week / max(7 * DAY if covered is None else covered, HOUR)]
     reached = [_reach(policy, disk, files, parts, rate, at, zone) for rate in rates]
     meanings = {policy.used: "expired files go at any hour", policy.full: "no message is taken"}
     if policy.forced is not None:
@@ -308,7 +310,7 @@ def _bytes_since(log: CommitLog, time: int) -> int:
         return end - max(log.min_offset, 0)
     file = files[after - 1]
     for item in scan_file(file, last=file is files[-1], crc=False):
-        if isinstance(item, Stretch) and len(late := np.flatnonzero(item.rows.store_timestamp >= time)):
+        if isinstance(item, FileRows) and len(late := np.flatnonzero(item.rows.store_timestamp >= time)):
             return max(end - file.base - int(item.rows.at[late[0]]), 0)
     return max(end - file.end, 0)
 

@@ -24,7 +24,7 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
-from rmqtool.store.log.scan import Stretch, scan_log
+from rmqtool.store.log.scan import FileRows, scan_log
 
 _HOUR = 3_600_000  # ms
 _BORN_ADDRESS = HEAD_V4_V4.offsets["born_address"]
@@ -114,12 +114,12 @@ def _texts(view: memoryview, at: Column, length: Column) -> Iterable[bytes]:
     return (bytes(view[start:stop]) for start, stop in zip(at.tolist(), (at + length).tolist(), strict=True))
 
 
-def _messages(stretch: Stretch) -> Column:
+def _messages(scanned: FileRows) -> Column:
     """Of each record, the messages that it holds."""
-    rows = stretch.rows
+    rows = scanned.rows
     counts = np.ones(rows.records, np.int64)
     for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
-        record = read(stretch.view, int(rows.at[row]), stretch.file.size, crc=False)
+        record = read(scanned.view, int(rows.at[row]), scanned.file.size, crc=False)
         if isinstance(record, Record) and is_inner_batch(record.sys_flag):
             counts[row] = sum(1 for _message in messages_in(record))
     return counts
@@ -156,7 +156,7 @@ class _Sums:
 
     def add(self, codes: Column, messages: Column, sizes: Column) -> None:
         distinct, which = np.unique(codes, return_inverse=True)
-        # sums of a stretch are far below 2**53, up to which floats are exact
+        # sums of one step are far below 2**53, up to which floats are exact
         totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
         for code, count, size in zip(distinct.tolist(), *totals, strict=True):
             sums = self.by_code.setdefault(code, [0, 0])
@@ -203,7 +203,7 @@ class _Kind(ABC):
         self.others = _Names()
 
     @abstractmethod
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
         """The code of each record, of whose topics the numbers are known."""
 
     @abstractmethod
@@ -216,7 +216,7 @@ class _Kind(ABC):
 
 
 class _Topic(_Kind):
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
         return topics
 
     def fields(self, code: int, names: RetryNames) -> Row:
@@ -225,8 +225,8 @@ class _Topic(_Kind):
 
 
 class _Queue(_Kind):
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
-        return self.both(topics, stretch.rows.queue_id)
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
+        return self.both(topics, scanned.rows.queue_id)
 
     def fields(self, code: int, names: RetryNames) -> Row:
         queue_id = code & _ANY_QUEUE
@@ -235,11 +235,11 @@ class _Queue(_Kind):
 
 
 class _Tag(_Kind):
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
-        rows = stretch.rows
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
+        rows = scanned.rows
         tags = (
             parse_raw(properties).get(TAGS.encode(), b"")
-            for properties in _texts(stretch.view, rows.properties_at, rows.properties_length)
+            for properties in _texts(scanned.view, rows.properties_at, rows.properties_length)
         )
         return self.both(topics, self.others.number(tags))
 
@@ -257,10 +257,10 @@ class _Group(_Topic):
 
 
 class _Host(_Kind):
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
-        rows = stretch.rows
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
+        rows = scanned.rows
         length = np.where(rows.sys_flag & BORN_V6, 16, 4)
-        return self.others.number(_texts(stretch.view, rows.at + _BORN_ADDRESS, length))
+        return self.others.number(_texts(scanned.view, rows.at + _BORN_ADDRESS, length))
 
     def fields(self, code: int, names: RetryNames) -> Row:
         return {"host": address_text(self.others.raw(code))}
@@ -269,8 +269,8 @@ class _Host(_Kind):
 class _Time(_Kind):
     span = _HOUR
 
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
-        return stretch.rows.store_timestamp // self.span * self.span
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
+        return scanned.rows.store_timestamp // self.span * self.span
 
     def fields(self, code: int, names: RetryNames) -> Row:
         return {"beginTimestamp": code}
@@ -281,8 +281,8 @@ class _Day(_Time):
 
 
 class _Size(_Kind):
-    def codes(self, stretch: Stretch, topics: Column) -> Column:
-        _fraction, bits = np.frexp((stretch.rows.total_size - 1).astype(np.float64))
+    def codes(self, scanned: FileRows, topics: Column) -> Column:
+        _fraction, bits = np.frexp((scanned.rows.total_size - 1).astype(np.float64))
         return np.left_shift(np.int64(1), bits.astype(np.int64))
 
     def fields(self, code: int, names: RetryNames) -> Row:

@@ -43,8 +43,10 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         _topics(ctx, topics)
     for name, table in tables.items():
         if isinstance(table, ConsumerOffsets):
-            for topic, group, queue_offsets in table.tables():
-                for queue_id, offset in queue_offsets.items():
+            for topic, group, entries in table.tables():
+                if topic in ctx.queues_seen.deleted:
+                    continue  # 4.9 keeps the offsets of a topic that was deleted
+                for queue_id, offset in entries.items():
                     _offset(ctx, _path(name), topic, group, queue_id, offset)
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):

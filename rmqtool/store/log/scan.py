@@ -60,7 +60,7 @@ def scan(
             forgotten = at
 
 
-class Stretch(NamedTuple):
+class FileRows(NamedTuple):
     """Consecutive records of one file."""
 
     file: Segment
@@ -68,14 +68,14 @@ class Stretch(NamedTuple):
     rows: Rows  # arrays that a later step overwrites
 
 
-def scan_log(log: CommitLog, *, crc: bool = True) -> Iterator[Stretch | Damage]:
+def scan_log(log: CommitLog, *, crc: bool = True) -> Iterator[FileRows | Damage]:
     """What :meth:`CommitLog.walk` gives of the whole log, in bulk: every record once, and every damaged range."""
     for file in log.segments:
         yield from scan_file(file, last=file is log.segments.files[-1], crc=crc)
         file.release()
 
 
-def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[Stretch | Damage]:
+def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[FileRows | Damage]:
     """One file's share of :func:`scan_log`.
 
     Args:
@@ -86,17 +86,17 @@ def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[Stretc
         stop = file.size  # no two records lie together in a DLedger log
         if not file.entries:
             for scanned in scan(view, at, file.size, crc=crc):
-                yield Stretch(file, view, scanned.rows)
+                yield FileRows(file, view, scanned.rows)
                 at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
             stop = at + 1
         walked = walk_file(file, at, stop, last=last, crc=crc)
-        at = yield from _stretches(walked, file, view)
+        at = yield from _one_by_one(walked, file, view)
 
 
-def _stretches(
+def _one_by_one(
     walked: Generator[Found | Damage, None, int], file: Segment, view: memoryview
-) -> Generator[Stretch | Damage, None, int]:
-    """The same with each record as a stretch of its own; returns what the walk returns."""
+) -> Generator[FileRows | Damage, None, int]:
+    """The same with rows for each record; returns what the walk returns."""
     while True:
         try:
             item = next(walked)
@@ -105,7 +105,7 @@ def _stretches(
             return following
         if isinstance(item, Found):
             columns = np.array(row_of(item.record, item.at), np.int64)[:, np.newaxis]
-            yield Stretch(file, view, Rows(*columns))
+            yield FileRows(file, view, Rows(*columns))
         else:
             yield item
 

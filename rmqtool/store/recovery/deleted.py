@@ -1,9 +1,13 @@
 """Topics that were deleted: the log has messages of them still, and neither settings nor queues are there."""
 
+from contextlib import suppress
 from functools import cached_property
 
+from formats.config.files import Topics
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -48,11 +52,20 @@ class DeletedTopics:
 
     @cached_property
     def _table(self) -> tuple[set[str], int]:
+        if config_place(self._layout, "topics.json") is not None:
+            return self._table_of_database()
         source = choose(self._layout, "topics.json")
         value = source.value if source.kind == FILE and isinstance(source.value, dict) else {}
         version = value.get("dataVersion")
         changed = version.get("timestamp") if isinstance(version, dict) else None
         return set(value.get("topicConfigTable") or ()), changed if isinstance(changed, int) else 0
+
+    def _table_of_database(self) -> tuple[set[str], int]:
+        with suppress(CorruptFile, MissingRuntime, UnreadableStore):
+            table = read_config(self._layout, "topics.json")
+            if isinstance(table, Topics):
+                return set(table.topics), table.data_version.timestamp or 0
+        return set(), 0
 
     @cached_property
     def _newer(self) -> set[bytes]:

@@ -49,26 +49,34 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
         yield f"{layout.root}: {reason}: messages in that folder are {what}"
 
 
-def tier_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:
+def tier_elsewhere(
+    layout: StoreLayout, asked: Asked | None = None, what: str = "not shown", *, reads: bool = False
+) -> Iterator[str]:
     """How many messages are in the tier alone, for people, in one line; nothing where there are none.
 
     Args:
         asked: whether the answer is of a queue (topic, queue id); all by default.
         what: is not done with the messages.
+        reads: they are read where the segments of the tier are files of this machine.
 
     Raises:
         UnreadableStore: the tier cannot be read.
     """
     if tier_sign(layout) is None:
         return
-    from rmqtool.store.tier.left_behind import left_behind, words_of
+    from rmqtool.store.layout.tier_signs import tiered_folder
+    from rmqtool.store.tier.left_behind import left_behind, words_of, words_read
 
     left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
-    if (text := words_of(left, what)) is not None:
+    if left and reads and tiered_folder(layout) is not None:
+        yield words_read(left)
+    elif (text := words_of(left, what)) is not None:
         yield text
 
 
-def messages_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:
+def messages_elsewhere(
+    layout: StoreLayout, asked: Asked | None = None, what: str = "not shown", *, reads: bool = False
+) -> Iterator[str]:
     """:func:`log_elsewhere` and :func:`tier_elsewhere`."""
     yield from log_elsewhere(layout, what)
-    yield from tier_elsewhere(layout, asked, what)
+    yield from tier_elsewhere(layout, asked, what, reads=reads)

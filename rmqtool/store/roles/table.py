@@ -184,17 +184,9 @@ TABLE: Mapping[Role, Mapping[str, Rule]] = {
         (
             ("run", "serve"),
             _refuse(
-                "rmqtool does not read the tier: consumers, retries and POP would pass over the messages in it, as if "
+                "rmqtool does not serve the tier: consumers, retries and POP would pass over the messages in it, as if "
                 "they had expired",
                 _TIER_BROKER,
-            ),
-        ),
-        (("salvage",), _warn("messages that are in the tier alone are not taken")),
-        (
-            ("export",),
-            _refuse(
-                "messages are in the tier alone, which rmqtool does not read",
-                f"{_TIER_BROKER}, and take what it serves ({command_line('mirror')})",
             ),
         ),
     ),

@@ -56,6 +56,7 @@ from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
+from rmqtool.store.tier.only_tiered import OnlyTiered
 
 _PART = ".salvaging"  # until the store is whole
 _PARTS = (
@@ -110,6 +111,7 @@ class Salvage:
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
         self.left_out: list[str] = []
+        self.in_tier = 0  # messages that the tier alone has
         self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
@@ -146,6 +148,11 @@ class Salvage:
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
+        for item in self._only_tiered().by_time():
+            if isinstance(item, Found):
+                self._take_tiered(item)
+            else:
+                self.lost.damage(item)
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for item in self.log.walk():
                 copying.done = item.physical_offset - self._first
@@ -189,7 +196,8 @@ class Salvage:
             leftOut=self.left_out,
             warnings=[*self._said, *self.warnings],
             tornProperties=self.torn,
-            notTaken=left_behind(self.layout, self._first_of),
+            takenFromTier=self.in_tier,
+            notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
         )
 
@@ -297,6 +305,31 @@ class Salvage:
         self.writer.append(pack_moved(found.record, moved))
         self.messages += 1
 
+    def _only_tiered(self) -> OnlyTiered:
+        """What the tier has of every queue before the first message of it in the log."""
+        tiered = OnlyTiered(self.layout, self._survey.first)
+        self.in_tier = tiered.messages
+        for (topic, queue_id), offsets in tiered.offsets.items():
+            self.queues[topic.encode("utf-8", "surrogateescape"), queue_id] = Numbering(
+                offsets.start if self._first else 0
+            )
+        return tiered
+
+    def _take_tiered(self, found: Found) -> None:
+        """A message that the tier alone has; it is of a plain queue, and no half message."""
+        record, span = found.record, span_of(found.record)
+        queue = self.queues[record.topic, record.queue_id]
+        if record.queue_offset < queue.next_old:
+            return  # behind damage
+        number = queue.next_new
+        queue.follow(record.queue_offset, span)
+        queue.next_new, queue.stored = number + span, record.store_timestamp
+        with self._room():
+            physical = self.writer.reserve(record.total_size)
+        moved = record._replace(queue_offset=number, physical_offset=physical)
+        self.writer.append(pack_moved(record, moved))
+        self.messages += 1
+
     def _number(self, found: Found) -> int | None:
         """The queue offset that a record has in the new store; None for one that was there already."""
         record, span = found.record, span_of(found.record)
@@ -342,7 +375,8 @@ class Salvage:
             if data is None:
                 continue
             if name == METADATA:  # two brokers with one tier would delete each other's
-                self.left_out.append(f"config/{name}")
+                if not self.in_tier:
+                    self.left_out.append(f"config/{name}")
                 self.warnings.append(
                     f"config/{name} is left out: start a broker on the new store without tiered storage "
                     "(messageStorePlugIn), or with another tieredStoreFilePath"

@@ -4,7 +4,7 @@ from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.reader import ConsumeQueue, open_queue
 from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue
@@ -38,7 +38,7 @@ def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
     Raises:
         RmqError: a queue cannot be read.
     """
-    others = 0
+    logs, others = (CommitLog(old), CommitLog(new)), 0
     for number in range(_MOST_LEVELS):
         before, after = _queue(old, number), open_queue(new, _TOPIC, number)
         if before is None or after is None:
@@ -50,9 +50,22 @@ def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
                 now = next(later, None)
             if now is None:
                 break
-            same = (now.queue_offset, now.physical_offset) == (entry.queue_offset, entry.physical_offset)
-            others += same and entry.tags_code >= _NO_HASH and now.tags_code != entry.tags_code
+            if entry.queue_offset == now.queue_offset and _NO_HASH <= entry.tags_code != now.tags_code:
+                others += _is_same(
+                    *(log.read(one.physical_offset, crc=False) for log, one in zip(logs, (entry, now), strict=True))
+                )
     return others
+
+
+def _is_same(before: Found | None, after: Found | None) -> bool:
+    """Whether two records are the same message, wherever they lie."""
+    if before is None or after is None:
+        return False
+    moved = before.record._replace(
+        physical_offset=after.record.physical_offset,
+        prepared_transaction_offset=after.record.prepared_transaction_offset,
+    )
+    return moved == after.record
 
 
 def _queue(layout: StoreLayout, number: int) -> ConsumeQueue | RocksQueue | None:

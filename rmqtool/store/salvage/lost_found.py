@@ -66,7 +66,9 @@ class LostFound:
             at, physical_offset, length = last.at, last.physicalOffset, last.length + length
         else:
             self._flush()
-        copy = os.path.join(self._shown, f"{physical_offset:020d}-{length}")
+        # what lies in the tier has positions of its own, the same in every queue
+        twice = f"-{self.count}" if os.path.lexists(os.path.join(self.path, f"{physical_offset:020d}-{length}")) else ""
+        copy = os.path.join(self._shown, f"{physical_offset:020d}-{length}{twice}")
         self._waiting = LostRange(
             file=path, at=at, physicalOffset=physical_offset, length=length, reason=reason, copy=copy
         )

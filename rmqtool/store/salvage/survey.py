@@ -114,10 +114,13 @@ class Survey:
         return survey
 
     def begin(self, topic: str, queue_id: int) -> int:
-        """The queue offset that a queue's first message has."""
-        queue = self._queues.get((topic, queue_id))
-        if self._whole or queue is None:
-            return 0
+        """The queue offset with which a queue begins: 0 in a log that begins at 0, even if messages are missing."""
+        return 0 if self._whole else self.first((topic, queue_id)) or 0
+
+    def first(self, key: tuple[str, int]) -> int | None:
+        """The queue offset that a queue's first message in the log has; None without one."""
+        if (queue := self._queues.get(key)) is None:
+            return None
         begin = queue.begin
         if begin is None:
             begin = queue.waiting.offset if queue.waiting else 0

@@ -15,13 +15,15 @@ from rmqtool.store.disk.files import rename
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import torn_properties
-from rmqtool.store.salvage.survey import moved_words, true_files
+from rmqtool.store.salvage.survey import Survey, moved_words, true_files
 from rmqtool.store.tier.left_behind import NotTaken, left_behind
+from rmqtool.store.tier.only_tiered import LogWithTier
 
 Tell = Callable[[Damage], None]
 WriteAll = Callable[[CommitLog, str, Tell], int]
@@ -75,7 +77,7 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
     warnings = [*heed(layout, "salvage"), *uncommitted_words(layout)]
     if (reason := why_not_read(layout)) is not None:
         raise UnreadableStore(reason)
-    log = CommitLog(layout)
+    log = LogWithTier(layout, Survey.of(layout, layout.commit_log()).first) if tier_sign(layout) else CommitLog(layout)
     if not log.segments.files:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
@@ -125,7 +127,7 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
         lostBytes=lost.bytes,
         lostFound=beside if lost.count else None,
         warnings=warnings,
-        notTaken=left_behind(layout),
+        notTaken=[] if isinstance(log, LogWithTier) and log.tiered.messages else left_behind(layout),
     )
 
 

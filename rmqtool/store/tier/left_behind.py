@@ -1,4 +1,4 @@
-"""What a command that reads the local log alone leaves behind in the tier, by queue."""
+"""What the tier alone has, by queue, and what is said of it to people."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,13 +35,6 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
     tier = Tier.of(layout)
     if tier is None:
         return []
-    if first_of is None:
-        ranges: dict[Key, tuple[int, int]] = {}
-        with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
-            ranges = local_ranges(layout)
-    else:
-        firsts = {key: first_of(key) for key in tier.queues}
-        ranges = {key: (first, first + 1) for key, first in firsts.items() if first is not None}
     return [
         NotTaken(
             topic=topic,
@@ -51,8 +44,29 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
             messages=len(alone),
             where=tier.folder or "the tier, whose files are not here",
         )
-        for (topic, queue_id), alone in tier.all_alone(ranges).items()
+        for (topic, queue_id), alone in alone_in(layout, tier, first_of).items()
     ]
+
+
+def alone_in(layout: StoreLayout, tier: Tier, first_of: Callable[[Key], int | None] | None = None) -> dict[Key, range]:
+    """Queue offsets whose messages the tier alone has, by queue; ``first_of`` as of :func:`left_behind`."""
+    if first_of is None:
+        ranges: dict[Key, tuple[int, int]] = {}
+        with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
+            ranges = local_ranges(layout)
+    else:
+        firsts = {key: first_of(key) for key in tier.queues}
+        ranges = {key: (first, first + 1) for key, first in firsts.items() if first is not None}
+    return tier.all_alone(ranges)
+
+
+def words_read(left: list[NotTaken]) -> str:
+    """That messages come out of the tier, for people."""
+    number = sum(one.messages for one in left)
+    return (
+        f"{counted(number, 'message')} of {counted(len(left), 'queue')} {'is' if number == 1 else 'are'} in the tier "
+        "alone and read there: physicalOffset is the position in it"
+    )
 
 
 def words_of(left: list[NotTaken], what: str) -> str | None:

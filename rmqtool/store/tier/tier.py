@@ -23,7 +23,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA, tier_sign
 from rmqtool.store.layout.tiered import tiered_files
-from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 
 Key = tuple[str, int]  # topic, queue id
@@ -38,6 +38,14 @@ class TierQueue(NamedTuple):
     max_offset: int
     units: list[Segment]
     log: list[Segment]
+
+
+class Stretch(NamedTuple):
+    """Bytes [start, stop) of a segment that hold messages one behind the other."""
+
+    file: Segment
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +130,39 @@ class Tier:
                 ranges_alone[key] = alone
         return ranges_alone
 
-    def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
-        """The message of a queue offset out of the tier; None where it has none, or its segments are not here."""
+    def unit(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        """(position, size, tags code) of a queue offset; None where the tier has none, or its segments are not here."""
         queue = self.queues.get((topic, queue_id))
         unit = _at(queue.units, queue_offset * UNIT, UNIT) if queue is not None else None
+        return CQ_ENTRY.unpack_from(unit, 0) if unit is not None else None
+
+    def stretches(self, topic: str, queue_id: int, offsets: range) -> list[Stretch]:
+        """Where the messages of queue offsets lie that the tier has, in order."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None or not len(offsets):
+            return []
+        first, last = (self.unit(topic, queue_id, at) for at in (offsets[0], offsets[-1]))
+        if first is None or last is None:
+            return []
+        low, high = first[0], last[0] + last[1]
+        return [
+            Stretch(file, max(low - file.base, 0), min(high - file.base, file.size))
+            for file in queue.log
+            if file.base < high and file.end > low
+        ]
+
+    def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[Found | Damage]:
+        """The messages of queue offsets that the tier has, in order; their physical offset is their position in it."""
+        for file, start, stop in self.stretches(topic, queue_id, offsets):
+            yield from walk_file(file, start, stop, last=True)
+            file.release()
+
+    def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        """The message of a queue offset out of the tier; None where it has none, or its segments are not here."""
+        queue, unit = self.queues.get((topic, queue_id)), self.unit(topic, queue_id, queue_offset)
         if queue is None or unit is None:
             return None
-        position, size, _tags = CQ_ENTRY.unpack_from(unit, 0)
+        position, size, _tags = unit
         data = _at(queue.log, position, size) if size > 0 else None
         parsed = read(memoryview(data), 0, len(data), crc=False) if data is not None else None
         return parsed if isinstance(parsed, Record) and parsed.queue_offset == queue_offset else None

@@ -238,6 +238,9 @@ class Sending:
         self.make_way(message.topic)
         if message.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+        inner = message.topic in self._context.store.live.batch_topics
+        if self._release.is_5 and not inner and len(message.body) > self._context.settings.max_message_size:
+            raise Failed(ResponseCode.SYSTEM_ERROR, "message body size exceeded")  # MessageExtEncoder throws it
         try:
             done = self._context.store.live.append_encoded(message)
         except Illegal as err:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from formats.checkpoint import Checkpoint
@@ -14,7 +14,9 @@ from rmqtool.errors import RmqError
 from rmqtool.rules.releases import Release
 from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.config.files import read_config
+from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.releases.first_file import SCANNED_FILES
@@ -90,6 +92,10 @@ class Context:
     def __init__(self, layout: StoreLayout, found: Collector, release: Release | None = None) -> None:
         self.found = found
         self.inputs = StoreInputs.of(layout, release=release)
+        if queue_database_place(layout) is not None:
+            # after a kill the database may have no queue yet; each message tells, as only such a broker numbers it
+            light = dispatches_to_light_queues(layout.conf, lambda: True)
+            self.inputs = replace(self.inputs, light_queues=light)
         batch = {topic for topic, _queue_id, _path in self.layout.queue_dirs("batchconsumequeue")}
         self.batch_topics = batch | self.rules.batch_topics
         self.start = NextStart()

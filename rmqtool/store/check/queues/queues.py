@@ -14,13 +14,13 @@ import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.batches import BatchQueueCheck
 from rmqtool.store.check.queues.entries import finish_queue
 from rmqtool.store.check.queues.ordinals import check_ordinals
+from rmqtool.store.check.queues.removed import add_deleted
 from rmqtool.store.check.queues.state import (
     BEFORE,
     BEHIND,
@@ -39,7 +39,6 @@ from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 from rmqtool.store.recovery.deleted import DeletedTopics
-from rmqtool.words import command_line, counted
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 _ALWAYS = 2**63 - 1  # ms
@@ -257,13 +256,8 @@ class QueueCheck:
     def _tell_deleted(self, topic: str, queues: list[QueueState]) -> None:
         lost = [(run.soon, run.messages) for queue in queues for run in queue.runs]
         lost += [(soon, count) for queue in queues for (_reason, soon), count in queue.overflow.items()]
-        about = {"consequence": CODES["topic-deleted"].broker}
-        if again := sum(messages for soon, messages in lost if soon):
-            about["consequence"] = (
-                f"The next start of a broker puts {counted(again, 'message')} of it into queues again, which clients "
-                f"find no route to; {command_line('recover')} leaves them out"
-            )
-        self.ctx.found.add("topic-deleted", "commitlog", topic=topic, count=sum(count for _, count in lost), **about)
+        again = sum(messages for soon, messages in lost if soon)
+        add_deleted(self.ctx.found, topic, sum(count for _, count in lost), again)
 
 
 def _why(kind: Masks) -> Column:

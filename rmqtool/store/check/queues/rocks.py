@@ -15,12 +15,14 @@ from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
+from rmqtool.store.check.queues.removed import add_deleted
 from rmqtool.store.dispatch.light import is_light, light_queue_id
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import QUEUES, queue_database_place
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
 from rmqtool.store.queues.rocks_columns import Column, units_at
+from rmqtool.store.recovery.deleted import DeletedTopics
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
@@ -33,6 +35,8 @@ class _Queue:
         end: after the highest queue offset of a message that the database should have.
         first: lowest queue offset of a message in the log.
         behind: messages that the database does not have yet; the queue offset of the first is ``first_behind``.
+        lacking: (queue offset, physical offset) of messages without a unit, of a topic that may have been deleted.
+        newest: store time of the newest message of such a topic, ms.
     """
 
     def __init__(self, units: RocksQueue) -> None:
@@ -43,6 +47,8 @@ class _Queue:
         self.first: int | None = None
         self.behind = 0
         self.first_behind: int | None = None
+        self.lacking: list[tuple[int, int]] = []
+        self.newest = 0
 
     @property
     def about(self) -> dict[str, Any]:
@@ -70,6 +76,7 @@ class RocksQueueCheck:
         self.ctx, self._database = ctx, database
         self._place = queue_database_place(ctx.layout) or QUEUES
         self._queues: dict[tuple[str, int], _Queue] = {}
+        self._topics = DeletedTopics(ctx.layout)
         self._built = 0
         self._broken = False
         try:
@@ -145,7 +152,12 @@ class RocksQueueCheck:
             queue.behind += len(late)
             if queue.first_behind is None:
                 queue.first_behind = int(ordinals[late[0]])
-        tell("rcq-missing", np.flatnonzero(~there & due), position, None)
+        missing = np.flatnonzero(~there & due)
+        if not queue.units.there and self._topics.is_gone(queue.units.topic):
+            queue.lacking += zip(ordinals[missing].tolist(), position[missing].tolist(), strict=True)
+            queue.newest = max(queue.newest, int(times.max()))
+        else:
+            tell("rcq-missing", missing, position, None)
         tell("rcq-other", np.flatnonzero(there & ~same & due), position, "physical")
         compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
         for field, expected in compared.items():
@@ -159,18 +171,43 @@ class RocksQueueCheck:
                 self._notes()
                 for topic, queue_id in rocks_queue_names(self.ctx.layout, units=True):
                     self._queue(topic, queue_id)
+                self._tell_deleted()
                 for key in sorted(self._queues):
-                    self._finish(self._queues[key])
+                    if key[0] not in self.ctx.queues_seen.deleted:
+                        self._finish(self._queues[key])
                     yield
             except CorruptFile as err:
                 self._break(err)
         for (topic, queue_id), queue in sorted(self._queues.items()):
-            if queue.behind:
+            if queue.behind and topic not in self.ctx.queues_seen.deleted:
                 self.ctx.found.add(
                     "rcq-behind", self._place, count=queue.behind, queueOffset=queue.first_behind, **queue.about
                 )
             ends = self.ctx.queues_seen.ends
             ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
+
+    def _tell_deleted(self) -> None:
+        """Topics that were deleted: their messages have no units, and need none."""
+        topics: dict[str, list[_Queue]] = {}
+        for (topic, _queue_id), queue in sorted(self._queues.items()):
+            if queue.newest:
+                topics.setdefault(topic, []).append(queue)
+        for topic, queues in topics.items():
+            if all(queue.newest <= self._topics.changed for queue in queues):
+                self.ctx.queues_seen.deleted.add(topic)
+                again = sum(queue.behind for queue in queues)
+                count = again + sum(len(queue.lacking) for queue in queues)
+                add_deleted(self.ctx.found, topic, count, again)
+                continue
+            for queue in queues:
+                self._tell_lacking(queue)
+
+    def _tell_lacking(self, queue: _Queue) -> None:
+        def detail(i: int) -> dict[str, Any]:
+            ordinal, position = queue.lacking[i]
+            return {"queueOffset": ordinal, "expected": f"a unit for physical offset {position}"}
+
+        self.ctx.found.many("rcq-missing", self._place, len(queue.lacking), detail, **queue.about)
 
     def _notes(self) -> None:
         wrong = 0

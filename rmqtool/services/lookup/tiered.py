@@ -1,0 +1,58 @@
+"""Look-ups in the tier, for what the local log has no more. A physical offset there is the position in the tier.
+
+Source: tieredstore.TieredMessageStore (fetchFromCurrentStore, getOffsetInQueueByTime).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqtool.rules.statuses import GetStatus
+from rmqtool.services.lookup.get_message import GetResult
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
+from rmqtool.store.log.commit_log import Found
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.only_tiered import OnlyTiered
+
+
+def only_tiered(layout: StoreLayout, asked: Callable[[str, int], bool]) -> "OnlyTiered | None":
+    """What the tier alone has of some queues; None where that is nothing, or cannot be read here."""
+    if tier_sign(layout) is None:
+        return None
+    from rmqtool.store.tier.only_tiered import OnlyTiered
+
+    found = OnlyTiered(layout)
+    return found if any(asked(*key) for key in found.offsets) else None
+
+
+def get_tiered(
+    layout: StoreLayout, topic: str, queue_id: int, offset: int, max_msg_nums: int, high: int
+) -> GetResult[Found] | None:
+    """One pull from the tier, of up to so many messages that it alone has; None where that is not what answers it.
+
+    Args:
+        high: the offset after the queue's last message.
+    """
+    tiered = only_tiered(layout, lambda *queue: queue == (topic, queue_id))
+    alone = tiered.offsets[topic, queue_id] if tiered is not None else range(0)
+    if tiered is None or offset >= alone.stop:
+        return None
+    if offset < alone.start:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, alone.start, alone.start, high, [])
+    stop = min(offset + max(max_msg_nums, 1), alone.stop)
+    messages = [item for item in tiered.walk_queue(topic, queue_id, range(offset, stop)) if isinstance(item, Found)]
+    status = GetStatus.FOUND if messages else GetStatus.MESSAGE_WAS_REMOVING
+    return GetResult(status, stop, alone.start, max(high, alone.stop), messages)
+
+
+def tiered_by_time(layout: StoreLayout, topic: str, queue_id: int, timestamp: int) -> tuple[int, Found | None] | None:
+    """(queue offset, message) of the first one stored at a time or later that the tier alone has; None without any."""
+    tiered = only_tiered(layout, lambda *queue: queue == (topic, queue_id))
+    at = tiered.offset_by_time(topic, queue_id, timestamp) if tiered is not None else None
+    if tiered is None or at is None:
+        return None
+    found = next(
+        (item for item in tiered.walk_queue(topic, queue_id, range(at, at + 1)) if isinstance(item, Found)), None
+    )
+    return at, found

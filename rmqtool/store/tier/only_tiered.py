@@ -1,0 +1,111 @@
+"""The messages that the tier alone has, read where its segments are files; the commit log has the others."""
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+
+from formats.message.read import Record
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
+from rmqtool.store.queues.reader import QueueEntry
+from rmqtool.store.tier.left_behind import alone_in
+from rmqtool.store.tier.tier import Key, Stretch, Tier
+
+
+class OnlyTiered:
+    """The messages that the tier alone has, where its segments are files of this machine.
+
+    Args:
+        layout: the store.
+        first_of: as of :func:`left_behind`.
+
+    Attributes:
+        offsets: of every queue that has such messages.
+
+    Raises:
+        UnreadableStore: the tier cannot be read.
+    """
+
+    def __init__(self, layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> None:
+        tier = Tier.of(layout) if tier_sign(layout) is not None else None
+        self._tier = tier if tier is not None and tier.folder is not None else None
+        self.offsets = alone_in(layout, self._tier, first_of) if self._tier is not None else {}
+
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.offsets.values()))
+
+    def stretches(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[Stretch]:
+        """Where they lie.
+
+        Args:
+            asked: whether a queue is wanted (topic, queue id); all by default.
+        """
+        for (topic, queue_id), offsets in self.offsets.items():
+            if self._tier is not None and (asked is None or asked(topic, queue_id)):
+                yield from self._tier.stretches(topic, queue_id, offsets)
+
+    def walk(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[Found | Damage]:
+        """All of them, queue by queue; their physical offset is their position in the tier.
+
+        Args:
+            asked: as of :meth:`stretches`.
+        """
+        for file, start, stop in self.stretches(asked):
+            yield from walk_file(file, start, stop, last=True)
+            file.release()
+
+    def units(self, asked: Callable[[str, int], bool]) -> Iterator[tuple[str, int, QueueEntry]]:
+        """(topic, queue id, entry) of each of them, as the tier has it; ``asked`` as of :meth:`stretches`."""
+        for (topic, queue_id), offsets in self.offsets.items():
+            for at in offsets if self._tier is not None and asked(topic, queue_id) else ():
+                if self._tier is not None and (unit := self._tier.unit(topic, queue_id, at)) is not None:
+                    yield topic, queue_id, QueueEntry(at, *unit)
+
+    def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        """As :meth:`Tier.record`."""
+        return self._tier.record(topic, queue_id, queue_offset) if self._tier is not None else None
+
+    def walk_queue(self, topic: str, queue_id: int, offsets: range) -> Iterator[Found | Damage]:
+        """As :meth:`Tier.walk`."""
+        return self._tier.walk(topic, queue_id, offsets) if self._tier is not None else iter(())
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int | None:
+        """The first queue offset whose message was stored at a time or later; None without any."""
+        if self._tier is None:
+            return None
+        return self._tier.offset_by_time(topic, queue_id, self.offsets[topic, queue_id].stop, timestamp)
+
+    def by_time(self) -> Iterator[Found | Damage]:
+        """All of them in the order of their store times, as far as that keeps the order of each queue."""
+        if (tier := self._tier) is None:
+            return iter(())
+        queues = (_timed(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
+        return (item for _time, item in merge(*queues, key=lambda one: one[0]))
+
+
+def _timed(items: Iterator[Found | Damage]) -> Iterator[tuple[int, Found | Damage]]:
+    time = 0
+    for item in items:
+        time = max(time, item.record.store_timestamp) if isinstance(item, Found) else time
+        yield time, item
+
+
+class LogWithTier(CommitLog):
+    """The commit log, and before it what the tier alone has.
+
+    Args:
+        layout: the store.
+        first_of: as of :func:`left_behind`.
+    """
+
+    def __init__(self, layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> None:
+        super().__init__(layout)
+        self.tiered = OnlyTiered(layout, first_of)
+
+    def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
+        """As the commit log's; a range of it is of the log alone, because positions in the tier are others."""
+        if start is None and stop is None:
+            yield from self.tiered.walk()
+        yield from super().walk(start, stop, crc=crc)

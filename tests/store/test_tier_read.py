@@ -1,0 +1,238 @@
+"""What only tiered storage has is found by look-ups, dumped, counted, salvaged and exported."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.salvage.carve import Salvage
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.roles import NEW_TIERED, TIERED, Node, prints
+from tests.store.test_dledger import sha
+
+ALONE = {TIERED: 229, NEW_TIERED: 255}
+Get = Callable[[str], Node]
+Key = tuple[str, int, int]
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Get:
+    """Case to its directory as the broker left it, not to be written to."""
+    known: dict[str, Node] = {}
+
+    def get(case: str) -> Node:
+        if case not in known:
+            known[case] = roles.unpack(case, "a", tmp_path_factory.mktemp("tiered"))
+        return known[case]
+
+    return get
+
+
+def layout_of(node: Node) -> StoreLayout:
+    return StoreLayout(str(node.store), load(str(node.conf)))
+
+
+def served(case: str) -> dict[Key, dict[str, Any]]:
+    """(topic, queue, queue offset) to what the broker served there."""
+    return {(one["cqTopic"], one["cqQueueId"], one["cqOffset"]): one for one in roles.served(case)}
+
+
+def key_of(row: dict[str, Any]) -> Key:
+    return row["topic"], row["queueId"], row["queueOffset"]
+
+
+def same_bodies(found: list[dict[str, Any]], case: str) -> None:
+    """Every message that the broker served is there once, and nothing else."""
+    told = {key: one["message"]["bodySha256"] for key, one in served(case).items()}
+    assert len(found) == len(told)
+    assert {key_of(row): sha(row) for row in found} == told
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    node = left(case)
+    before = prints(node.store)
+    same_bodies(rows("commitlog", "dump", node.store, *node.options()), case)
+    entries = rows("consumequeue", "dump", node.store, *node.options())
+    assert {key_of(row) for row in entries} == set(served(case))
+    alone = {key for key, one in served(case).items() if not one["local"]}
+    assert len(alone) == ALONE[case]
+    positions = {key_of(row): row["physicalOffset"] for row in entries}
+    assert {key: positions[key] for key in alone} == {key: served(case)[key]["tierPosition"] for key in alone}
+    result = rmqtool("dump-to-parquet", node.store, tmp_path / "out", "--runner", "local", *node.options())
+    assert result.code == 0, result.err
+    table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset", "body"]).to_pylist()
+    assert {key_of(row): hashlib.sha256(row["body"]).hexdigest() for row in table} == {
+        key: one["message"]["bodySha256"] for key, one in served(case).items()
+    }
+    assert prints(node.store) == before
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_look_ups_answer_from_both(case: str, left: Get) -> None:
+    node = left(case)
+    told = [one for one in roles.served(case) if not one["local"]][::23]
+    for one in told:
+        queue = one["cqTopic"], one["cqQueueId"]
+        (row,) = rows("query-offset", node.store, *queue, one["cqOffset"], *node.options())
+        assert (key_of(row), row["storeTimestamp"]) == ((*queue, one["cqOffset"]), one["message"]["storeTimestamp"])
+        assert row["physicalOffset"] == one["tierPosition"] == one["message"]["physicalOffset"]
+        assert row["offsetMsgId"] == one["message"]["offsetMsgId"]
+        words = one["message"]["keys"].split() if one["message"].get("keys") else []
+        for key in words[:1]:
+            found = rows("query-key", node.store, one["cqTopic"], key, *node.options())
+            assert (*queue, one["cqOffset"]) in {key_of(row) for row in found}
+        found = rows("query-id", node.store, one["message"]["msgId"], *node.options())
+        assert (*queue, one["cqOffset"]) in {key_of(row) for row in found}
+        assert "in the tier alone and read there" in rmqtool("trace", node.store, one["message"]["msgId"]).err
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_pull_goes_on_where_the_tier_ends(case: str, left: Get) -> None:
+    node, offset, found = left(case), 0, []
+    while True:
+        got = rows("query-offset", node.store, "Invoices", 0, offset, "--max-msgs", 7, *node.options())
+        if not got:
+            break
+        found += [row["queueOffset"] for row in got]
+        offset = found[-1] + 1
+    assert found == [at for topic, queue, at in sorted(served(case)) if (topic, queue) == ("Invoices", 0)]
+    (pull,) = rows("query-offset", node.store, "Invoices", 0, 3, "--status", *node.options())
+    assert (pull["status"], pull["minOffset"], pull["maxOffset"]) == ("FOUND", 0, len(found))
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
+    node = left(case)
+    times = sorted(
+        (one["cqOffset"], one["message"]["storeTimestamp"])
+        for one in roles.served(case)
+        if (one["cqTopic"], one["cqQueueId"]) == ("Invoices", 1)
+    )
+    for _offset, time in times[::11]:
+        (row,) = rows("query-time", node.store, "Invoices", 1, time, *node.options())
+        assert row["offset"] == next(at for at, stored in times if stored >= time)
+        assert row["storeTimestamp"] >= time
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_query_counts_them(case: str, left: Get) -> None:
+    node = left(case)
+    sql = "select topic, queueId, count(*) as n, min(queueOffset) as low from messages group by topic, queueId"
+    found = {
+        (row["topic"], row["queueId"]): (row["n"], row["low"]) for row in rows("sql", node.store, sql, *node.options())
+    }
+    told: dict[tuple[str, int], list[int]] = {}
+    for topic, queue, at in served(case):
+        told.setdefault((topic, queue), []).append(at)
+    assert found == {key: (len(offsets), min(offsets)) for key, offsets in told.items()}
+    (row,) = rows("sql", node.store, "select count(*) as n from messages where topic = 'History'", *node.options())
+    assert row["n"] == 39
+
+
+def test_a_range_of_the_log_is_of_the_log_alone(left: Get) -> None:
+    node = left(TIERED)
+    local = sum(one["local"] for one in roles.served(TIERED))
+    result = rmqtool("commitlog", "dump", node.store, "--offset", "122880:", "--output", "ndjson", *node.options())
+    assert len(result.out.splitlines()) == local
+    assert "229 messages of 11 queues are not shown" in result.err
+
+
+# -- into another store -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["salvage", "export"])
+@pytest.mark.parametrize("case", ALONE)
+def test_another_store_has_each_message_once(verb: str, case: str, left: Get, tmp_path: Path) -> None:
+    node = left(case)
+    before = prints(node.store)
+    result = rmqtool(verb, node.store, tmp_path / "new", *node.options(), "--output", "json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert (report["messages"], report["takenFromTier"], report["notTaken"]) == (len(served(case)), ALONE[case], [])
+    assert (report["renumbered"], report["duplicates"], report["lostRangeCount"]) == ([], 0, 0)
+    assert prints(node.store) == before
+    same_bodies(rows("commitlog", "dump", tmp_path / "new"), case)
+    assert {key_of(row) for row in rows("consumequeue", "dump", tmp_path / "new")} == set(served(case))
+    assert {finding["severity"] for finding in rows("check", tmp_path / "new")} <= {"info"}
+    offsets = "config/consumerOffset.json"
+    assert (node.store / offsets).read_text() == (tmp_path / "new" / offsets).read_text()
+    assert not (tmp_path / "new" / "config" / "tieredStoreMetadata.json").exists()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_and_so_has_a_file(form: str, left: Get, tmp_path: Path) -> None:
+    node = left(TIERED)
+    result = rmqtool("salvage", node.store, "--to", form, tmp_path / "file", *node.options(), "--output", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["messages"] == 370
+    if form == "ndjson":
+        same_bodies([json.loads(line) for line in (tmp_path / "file").read_text().splitlines()], TIERED)
+
+
+@pytest.fixture
+def damaged(left: Get, tmp_path: Path) -> Node:
+    """A copy."""
+    node = left(TIERED)
+    shutil.copytree(node.store, tmp_path / "a")
+    conf = tmp_path / "a.conf"
+    conf.write_text(node.conf.read_text().replace(str(node.store.parent), str(tmp_path)))
+    return Node(tmp_path / "a", conf)
+
+
+def segment(node: Node, topic: str, kind: str, number: int = 0) -> Path:
+    (folder,) = (node.store / "tiered").glob(f"*/*/{topic}/0/{kind}")
+    return sorted(folder.iterdir(), key=lambda path: path.name[8:])[number]
+
+
+def lose_local_queues(node: Node) -> None:
+    shutil.rmtree(node.store / "consumequeue")
+
+
+def lose_log_head(node: Node) -> None:
+    sorted((node.store / "commitlog").iterdir())[0].unlink()
+
+
+def damage_tier(node: Node) -> None:
+    path = segment(node, "History", "COMMIT_LOG")
+    data = bytearray(path.read_bytes())
+    data[1000:1100] = bytes(100)
+    path.write_bytes(data)
+
+
+def lose_metadata(node: Node) -> None:
+    for path in (node.store / "config").glob("tieredStoreMetadata.json*"):
+        path.unlink()
+
+
+# messages that are lost for good
+@pytest.mark.parametrize(
+    ("damage", "lost"), [(lose_local_queues, 0), (lose_log_head, None), (damage_tier, 1), (lose_metadata, 0)]
+)
+def test_each_message_stands_once_whatever_is_damaged(
+    damage: Callable[[Node], None], lost: int | None, damaged: Node, tmp_path: Path
+) -> None:
+    damage(damaged)
+    report = Salvage(layout_of(damaged), str(tmp_path / "new")).run()
+    found = rows("commitlog", "dump", tmp_path / "new")
+    bodies = [sha(row) for row in found]
+    told = [one["message"]["bodySha256"] for one in roles.served(TIERED)]
+    assert report.messages == len(found)
+    assert sorted(set(bodies)) == sorted(set(bodies) & set(told))
+    assert lost is None or len(found) == 370 - lost
+    assert "error" not in {finding["severity"] for finding in rows("check", tmp_path / "new")}
+    if damage is lose_log_head:  # what was in both comes out of the tier
+        assert len(found) > 370 - 30
