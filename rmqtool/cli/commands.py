@@ -154,11 +154,11 @@ SECTIONS: dict[str, tuple[Command | Group, ...]] = {
         ),
         Group(
             "broker-config", "Settings of live brokers", "Look at the settings of live brokers",
-            _asks("show", "admin.cluster", "Show the settings of brokers, as they run with them."),
+            _asks("show", "admin.cluster", "Show the settings of brokers, as they run with them.", "target broker"),
         ),
         Group(
             "client", "Clients of a live cluster", "Look at the clients of a live cluster",
-            _asks("list", "admin.cluster", "List consumers that are online, and what they want."),
+            _asks("list", "admin.cluster", "List consumers that are online, and what they want.", "target group"),
         ),
         Command("send", "live.send", "Send messages, given as NDJSON or lines.", "live-topic file"),
         Command("consume", "live.consume", "Show messages of a topic; --ack consumes them.", "live-topic"),
