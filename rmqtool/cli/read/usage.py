@@ -88,7 +88,7 @@ def du(
     A share is that of the bytes of all records in the log. Group stands for the messages that a group gave back, and
     for its dead letters. Exit code 1: parts of the log hold no messages though they should.
     """
-    from rmqtool.cli.framework.choice import no_match
+    from rmqtool.cli.framework.choice import first, no_match
     from rmqtool.cli.render.output import PEOPLE, write_all, writer
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.errors import BadValue
@@ -103,11 +103,11 @@ def du(
     fields = (*_FIELDS[by], *_numbers(by))
     if sort is not None or by in (By.day, By.hour, By.size):
         _sort(rows, sort or Order.name, fields)
-    shown = rows[: limit if top is None else top]
+    shown = [*first(rows, limit if top is None else top)]
     people = output in PEOPLE
     write_all(writer(output, fields, _columns(by, shown) if people else ()), iter(shown))
     if people and shown:
-        _sum_up(rows, len(shown), by)
+        _sum_up(rows, by)
     return no_match(len(rows), max(code, warn.tell()), topic=topic, since=times.since, until=times.until)
 
 
@@ -125,17 +125,17 @@ def _messages(
     store: str, broker_conf: str | None, by: By, topic: list[str] | None, times: Times, warn: Any
 ) -> tuple[list[dict[str, Any]], int]:
     """The rows, and the exit code."""
+    from rmqtool.cli.framework.choice import say_empty
     from rmqtool.cli.render.text import note
     from rmqtool.cli.render.times import parse_time
     from rmqtool.services.usage.usage import Choice, measure
     from rmqtool.words import command_line, counted
 
     log = need_messages(store, broker_conf, what="not counted")
-    choice = Choice(
-        topics=tuple(topic or ()),
-        since=parse_time(times.since) if times.since else None,
-        until=parse_time(times.until) if times.until else None,
-    )
+    since = parse_time(times.since) if times.since else None
+    until = parse_time(times.until) if times.until else None
+    say_empty(time=(since, until))
+    choice = Choice(topics=tuple(topic or ()), since=since, until=until)
     usage = measure(log, by.value, choice, warn)
     if usage.damaged:
         ranges = counted(usage.damaged, "range")
@@ -195,18 +195,15 @@ def _size(name: str) -> "Column":
     return Column(name, lambda row: size_text(row[name]), right=True)
 
 
-def _sum_up(rows: list[dict[str, Any]], shown: int, by: By) -> None:
-    """Say on stderr what all rows come to, and how many are not shown."""
+def _sum_up(rows: list[dict[str, Any]], by: By) -> None:
+    """Say on stderr what all rows come to, those too that are not shown."""
     from rmqtool.cli.read.show_info import size_text
     from rmqtool.cli.render.text import note
     from rmqtool.words import counted
 
     what = "file" if by is By.part else "message"
     number = sum(row[f"{what}s"] for row in rows)
-    words = f"{counted(number, what)}, {size_text(sum(row['bytes'] for row in rows))}"
-    if shown < len(rows):
-        words += f" in all; {counted(len(rows) - shown, 'more row')}"
-    note(words)
+    note(f"{counted(number, what)}, {size_text(sum(row['bytes'] for row in rows))} in all {counted(len(rows), 'row')}")
 
 
 @command("retention", "rmqtool retention store --tz Asia/Shanghai", tables=("files", "unread", "levels", "report"))
