@@ -7,27 +7,28 @@ from typing import Any
 from rmqtool.cli.commands import Command
 from rmqtool.cli.framework.opening import LIVE
 from rmqtool.errors import BadValue
+from rmqtool.words import command_line
 
 VARIABLE = "RMQTOOL_TARGET"
-# command: what serves for a live cluster. A group has one line for those of its commands that have none
-_INSTEAD = {
-    "check": "rmqtool cluster list shows how brokers are",
-    "checkpoint": "rmqtool cluster list shows how far logs go",
-    "trace": "rmqtool query-id finds the message",
-    "topic latest": "rmqtool consume shows the messages of a topic",
-    "topic unused": "rmqtool topic list shows messages and groups of each topic",
-    "commitlog": "rmqtool consume shows messages",
-    "consumequeue": "rmqtool query-offset reads a queue",
-    "index": "rmqtool query-key asks the indexes of brokers",
-    "group inflight": "rmqtool group lag shows how far groups are behind",
-    "group reset": "mqadmin resetOffsetByTime changes a live group",
-    "group clone": "mqadmin cloneGroupOffset changes a live group",
-    "group diff": "rmqtool group offsets --output csv makes a file that can be compared",
-    "retry list": "rmqtool consume shows the messages of %RETRY%GROUP",
-    "dlq": "rmqtool consume shows the messages of %DLQ%GROUP",
-    "sql": "rmqtool mirror copies topics into a store",
-    "dump-to-parquet": "rmqtool mirror copies topics into a store",
-    "report": "rmqtool mirror copies topics into a store",
+# command: which serves for a live cluster, and what it does. A group has one for those of its commands without one
+_INSTEAD: dict[str, tuple[str | None, str]] = {
+    "check": ("cluster list", "shows how brokers are"),
+    "checkpoint": ("cluster list", "shows how far logs go"),
+    "trace": ("query-id", "finds the message"),
+    "topic latest": ("consume", "shows the messages of a topic"),
+    "topic unused": ("topic list", "shows messages and groups of each topic"),
+    "commitlog": ("consume", "shows messages"),
+    "consumequeue": ("query-offset", "reads a queue"),
+    "index": ("query-key", "asks the indexes of brokers"),
+    "group inflight": ("group lag", "shows how far groups are behind"),
+    "group reset": (None, "mqadmin resetOffsetByTime changes a live group"),
+    "group clone": (None, "mqadmin cloneGroupOffset changes a live group"),
+    "group diff": ("group offsets --output csv", "makes a file that can be compared"),
+    "retry list": ("consume", "shows the messages of %RETRY%GROUP"),
+    "dlq": ("consume", "shows the messages of %DLQ%GROUP"),
+    "sql": ("mirror", "copies topics into a store"),
+    "dump-to-parquet": ("mirror", "copies topics into a store"),
+    "report": ("mirror", "copies topics into a store"),
 }
 _OF_FILES = ("bak", "broadcast", "scan")  # options
 
@@ -46,8 +47,12 @@ def check_live(command: Command, values: Mapping[str, Any]) -> None:
     if not is_live(store):
         return
     if not command.live:
-        words = _INSTEAD.get(command.name) or _INSTEAD.get(command.name.partition(" ")[0])
-        raise BadValue(f"{command.name}: needs the files of a store directory" + (f"; {words}" if words else ""))
+        text = f"{command.name}: needs the files of a store directory"
+        instead = _INSTEAD.get(command.name) or _INSTEAD.get(command.name.partition(" ")[0])
+        if instead is not None:
+            other, does = instead
+            text += f"; {does}" if other is None else f"; {command_line(*other.split())} {does}"
+        raise BadValue(text)
     for name in _OF_FILES:
         if values.get(name):
             raise BadValue(f"--{name}: goes with a store directory, not with a live cluster")

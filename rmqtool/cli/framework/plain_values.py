@@ -23,6 +23,9 @@ class _Conversion:
     def __init__(self, build: Callable[[], Any]) -> None:
         self.build = build
 
+    def __call__(self) -> "_Conversion":
+        return self
+
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Convert the value of a parameter; Typer reports errors."""
         if value is None:
@@ -37,8 +40,9 @@ def convert_plainly(params: Iterable[Any]) -> None:
     """Convert a command's parameters here where possible. Older releases of Typer do not use Pydantic."""
     for param in params:
         if hasattr(param, "get_runtime_param") and hasattr(param, "type_descriptor"):
-            conversion = _Conversion(param.get_runtime_param)
-            param.get_runtime_param = lambda conversion=conversion: conversion
+            build = param.get_runtime_param
+            if not isinstance(build, _Conversion):  # of an earlier command line in this process
+                param.get_runtime_param = _Conversion(build)
 
 
 def _convert(value: Any, annotation: Any, info: Any) -> Any:
