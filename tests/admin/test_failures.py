@@ -18,6 +18,7 @@ from formats.remoting.shapes import BrokerData
 from rmqtool.admin.live import questions
 from rmqtool.cli.commands import COMMANDS
 from rmqtool.remoting.connection import Connection
+from tests.amounts import by_turns
 from tests.cli.running import ROOT, rmqtool
 from tests.client.peers import peer, raw_peer, route, tells
 from tests.client.test_hostile_commands import BYTES, serving
@@ -145,6 +146,7 @@ def test_every_command_is_here() -> None:
     assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live}
 
 
+@by_turns(5)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
     with serving(namesrv_of(broker, failing)) as namesrv:

@@ -53,6 +53,7 @@ def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: St
         spark.conf.unset(PUSH_DOWN)
 
 
+@by_turns(5)
 def test_a_table_of_the_catalog(spark: "SparkSession", golden: Unpacked) -> None:
     root = str(golden("broker"))
     try:

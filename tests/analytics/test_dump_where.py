@@ -60,6 +60,7 @@ def test_each_message_that_is_chosen_once_while_a_broker_writes(spark: "SparkSes
     assert (nothing.rows, nothing.records, nothing.files) == (0, 0, 0)
 
 
+@by_turns(3)
 def test_the_position_passes_what_is_not_chosen(spark: "SparkSession", tmp_path: Path) -> None:
     broker, out = Broker(tmp_path), tmp_path / "out"
     for _message in range(4):

@@ -37,6 +37,8 @@ from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
 from tests.conftest import Unpacked
 
+pytestmark = by_turns(3)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -35,7 +35,7 @@ from tests.conftest import Unpacked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), by_turns(3)]
 ROOT = Path(__file__).parents[2]
 TOPIC = "AttributeReference topic"
 

@@ -7,7 +7,7 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
-from tests.amounts import only_in_all
+from tests.amounts import by_turns, only_in_all
 from tests.bench import (
     aggregate,
     append,
@@ -27,6 +27,8 @@ from tests.bench import (
 from tests.bench.make_log import BLOCK, write_log
 from tests.conftest import Unpacked
 from tests.interop.engine import available
+
+pytestmark = by_turns(3)
 
 
 def test_made_logs_are_what_a_broker_could_have_written(tmp_path: Path) -> None:

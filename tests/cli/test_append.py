@@ -42,6 +42,7 @@ def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tup
     return done.code, done.out, done.err
 
 
+@by_turns(5)
 @pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
     """All of it but the places, with the times if asked for, comes out as it went in."""
@@ -124,6 +125,7 @@ def test_a_line_is_acknowledged_when_it_is_stored(store: Path, conf: Path) -> No
     assert not (store / "abort").exists()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", ["table", "json", "csv"])
 def test_forms_of_the_answer(form: str, store: Path, conf: Path) -> None:
     code, out, _err = append(store, conf, '{"topic": "t"}\n{"topic": "u", "queueId": 3}\n', "-o", form)
@@ -135,6 +137,7 @@ def test_forms_of_the_answer(form: str, store: Path, conf: Path) -> None:
         assert out.split()[0].split(",")[0] == ("topic" if form == "table" else "line")
 
 
+@by_turns(3)
 def test_what_append_refuses(tmp_path: Path, store: Path, conf: Path, golden_copy: Unpacked) -> None:
     crashed = golden_copy("size-field-negative")
     before = tree(crashed)

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.amounts import by_turns
 from tests.cli import hostile
 from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 from tests.conftest import Unpacked
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, by_turns(3)]
 
 LISTINGS = {
     "commitlog dump": ["commitlog", "dump", "STORE"],

@@ -8,6 +8,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.store.check.common.findings import MOST
+from tests.amounts import by_turns
 from tests.cli.running import RMQTOOL, rmqtool
 
 GROUPS, QUEUES = 10_000, 16
@@ -48,6 +49,7 @@ def peak(store: Path, *words: str) -> int:
     return usage.ru_maxrss
 
 
+@by_turns(5)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_ten_times_the_file_at_most(store: Path, words: tuple[str, ...]) -> None:
     path = store / "config" / "consumerOffset.json"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli.commands import COMMANDS as TABLE
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
 from tests.cli.test_help import commands
@@ -79,6 +80,7 @@ def test_broker_conf_is_an_option_of_every_command_with_a_store() -> None:
         assert has == bool(metavars & {"STORE", "NEWSTORE", "STORES"}), name
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
 @pytest.mark.parametrize("name", WORDS)
 def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -347,6 +347,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz-services")
 
 
+@by_turns(3)
 @given(steps=DAMAGE)
 @settings(
     max_examples=EXAMPLES,

@@ -185,6 +185,7 @@ def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -
     assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_mirror_copies_each_once(served: TestBroker, tmp_path: Path, seed: int) -> None:
     store = tmp_path / "copy"

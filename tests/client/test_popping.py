@@ -44,6 +44,7 @@ async def fill(producer: Producer, topic: str, first: int, count: int) -> set[in
     return set(range(first, first + count))
 
 
+@by_turns(3)
 def test_members_pop_side_by_side_what_fails_comes_again_and_dies_at_last() -> None:
     async def test() -> None:
         with broker() as served:
@@ -106,6 +107,7 @@ def test_members_pop_side_by_side_what_fails_comes_again_and_dies_at_last() -> N
     run(test)
 
 
+@by_turns(3)
 def test_a_group_goes_over_to_popping_and_back_and_nothing_is_left() -> None:
     async def test() -> None:
         with broker() as served:
@@ -149,6 +151,7 @@ def test_a_group_goes_over_to_popping_and_back_and_nothing_is_left() -> None:
     run(test)
 
 
+@by_turns(3)
 def test_what_a_closed_consumer_has_not_begun_comes_to_others_soon() -> None:
     async def test() -> None:
         with broker() as served:

@@ -334,6 +334,7 @@ def test_bad_options_are_one_line(
     assert os.listdir(tmp_path) == ["origin"]
 
 
+@by_turns(3)
 def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
     """What the first run has told of the round is not all that is stored of it after the second."""
     source = made(tmp_path / "origin", "Twice", 400)

@@ -15,6 +15,7 @@ from formats.explain.kinds import KINDS, Span, explain, hexdump
 from formats.explain.spans import utc_text
 from formats.message.build import build_blank, pack
 from tests import goldens
+from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.formats.samples import FILES
 from tests.formats.strategies import a_record, many_examples
@@ -78,6 +79,7 @@ def value(spans: list[Span], path: str) -> Span:
 # --- real files ---
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", goldens.cases())
 def test_every_file_of_a_real_store(golden: Unpacked, case: str) -> None:
     kinds = FOLDERS | {"index": "index"}
@@ -388,6 +390,7 @@ def test_cut_at_every_byte(kind: str) -> None:
         check(kind, raw[:size], size % 3 * 16)
 
 
+@by_turns(3)
 @each
 def test_every_byte_flipped(kind: str) -> None:
     raw, _ = FILES[kind]
@@ -424,6 +427,7 @@ def test_any_number_of_slots(kind: str, slots: int) -> None:
     assert sum(span.end - span.start for span in explain(kind, raw, slots=slots)) == len(raw)
 
 
+@by_turns(5)
 @each
 @pytest.mark.parametrize("unit", [b"\0", b"\xff", *MAGICS], ids=bytes.hex)
 def test_a_large_file_of_one_pattern_ends_in_time(kind: str, unit: bytes) -> None:

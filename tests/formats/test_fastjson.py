@@ -12,7 +12,7 @@ from formats.fastjson.dialects import BROWSER, FILE
 from formats.fastjson.read import loads, loads_prefix, locate
 from formats.fastjson.values import MAX_NUMBER, Inline, Key, Real
 from formats.fastjson.write import dumps
-from tests.amounts import every
+from tests.amounts import by_turns, every
 from tests.formats.fastjson_samples import COMPACT, GOLDEN, PRETTY, named
 
 
@@ -40,6 +40,7 @@ def test_compact_writing_agrees_with_java_on_every_layout() -> None:
     assert dumps(value, BROWSER) == (folder / "dialect-compact.json").read_bytes()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("path", PRETTY + COMPACT, ids=named)
 def test_a_file_cut_anywhere_is_refused_at_a_byte_of_it(path: Path) -> None:
     raw = path.read_bytes()
@@ -289,6 +290,7 @@ def test_the_longest_number_reads_and_is_written() -> None:
 LARGE = 200_000
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "raw",
     [

@@ -61,6 +61,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Fuzzer:
     return Fuzzer(5, tmp_path_factory.mktemp("fuzz"), tmp_path_factory.mktemp("keep"))
 
 
+@by_turns(3)
 def test_every_mutation_does_something_and_is_put_back(fuzzer: Fuzzer) -> None:
     for shop in fuzzer.shops:
         before = shop.stamps()

@@ -115,7 +115,7 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     assert [row["message"] is not None for row in found] == [True], read["getMessage"]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
 def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
     """It loads, serves every message that is left, and a second start changes nothing."""

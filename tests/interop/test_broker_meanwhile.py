@@ -133,7 +133,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], n
         monkeypatch.setattr(Change, name, replaced)
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize(
     ("command", "gone"),
     [*((name, False) for name in COMMANDS if name != "undo"), ("rebuild", True)],  # a new engine for each is dear
@@ -166,7 +166,7 @@ def test_started_while_we_plan(
         assert messages(store, COMMANDS[command][0]) == kept
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_started_while_we_change_the_store(
     command: str, broker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

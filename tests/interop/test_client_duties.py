@@ -41,7 +41,7 @@ _CONF = {
 }
 
 
-@by_turns(5)
+@by_turns(7)
 def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     for topic in ("AskJava", "AskUs", "Silent"):
@@ -201,7 +201,7 @@ def calls_back(namesrv: str) -> None:
     assert asyncio.run(work()) == [b"1"]
 
 
-@by_turns(5)
+@by_turns(7)
 def test_messages_that_wait_are_called_back(broker: Broker, tmp_path: Path) -> None:
     if broker.engine == "4.9":
         pytest.skip("brokers of 5.x do so")

@@ -127,7 +127,7 @@ async def divide(broker: Broker) -> None:
             await asyncio.to_thread(broker.ask, "leave", instance=f"r1-{name}")
 
 
-@by_turns(5)
+@by_turns(7)
 def test_a_broadcasting_consumer_goes_on_where_javas_was_and_the_other_way(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Cast")

@@ -31,7 +31,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield judge
 
 
-@by_turns(5)
+@by_turns(7)
 def test_admins_see_and_move_our_consumer(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
     make(broker, "Asked")

@@ -35,7 +35,7 @@ def each_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield one
 
 
-@by_turns(5)
+@by_turns(7)
 def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     each_broker.boot(store, CONFIG)

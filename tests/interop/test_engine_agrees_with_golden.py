@@ -27,7 +27,7 @@ SMALL_FILES = {
 }
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("case", golden_cases())
 def test_4_9_says_what_was_recorded(case: str, tmp_path: Path, engine_4: Engine) -> None:
     store, seen = unpack_and_open(engine_4, case, tmp_path)

@@ -42,7 +42,7 @@ async def until(so: Callable[[], bool], what: str) -> None:
     raise AssertionError(what)
 
 
-@by_turns(5)
+@by_turns(7)
 def test_one_of_two_brokers_is_killed(broker: Broker, tmp_path: Path) -> None:
     """Sends go to the other one, and what was acknowledged is there, in one of the two; a name server dies as well."""
     tolerant = broker.engine == "5.3"  # once with latency fault tolerance and its detector, and once without

@@ -42,7 +42,7 @@ def until(what: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-@by_turns(5)
+@by_turns(7)
 def test_what_a_live_broker_stores_is_served_at_once(broker: Broker, clients: Broker, tmp_path: Path) -> None:
     """Files roll and are removed as too old, the broker is started again; each message comes once."""
     store, sent = tmp_path / "store", []

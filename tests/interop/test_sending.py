@@ -256,7 +256,7 @@ def dead_letters(store: Path) -> list[DeadLetter]:
     return [letter for letter, _found in Retries(log, 0, never).dead_letters()]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("level", [0, 17])
 def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> None:
     """As consumers do whose giving back has failed; the limit is one more in 5.3."""

@@ -256,7 +256,7 @@ def resets(broker: Broker) -> Any:
     return counted(broker.wait_for(lambda rows: len(rows) >= 24, 120))
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize(
     "program",
     [sends, errors, failures, in_order, everybody, tags, selects, delays, transactions, looks, requests, resets],
@@ -270,7 +270,7 @@ def test_the_same_program_has_the_same_results(broker: Broker, clients: Broker, 
     assert got == wanted
 
 
-@by_turns(5)
+@by_turns(7)
 def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path: Path) -> None:
     """Killed under load and started again, then handed to the real broker: every message is there."""
     conf, store = config(tmp_path), tmp_path / "store"
@@ -308,7 +308,7 @@ def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path
     assert wanted <= {row["keys"] for row in seen}
 
 
-@by_turns(5)
+@by_turns(7)
 def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path) -> None:
     with Serving(tmp_path / "store", "--create") as serving:  # of 5.3, for clients of both releases
         broker.connect(serving.namesrv, serving.broker)

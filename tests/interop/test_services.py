@@ -77,7 +77,7 @@ def message(topic: str, name: str, **properties: str) -> Message:
     return Message(topic=topic, body=name.encode(), properties=named)
 
 
-@by_turns(5)
+@by_turns(7)
 def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> None:
     """Delays that are due and that are not, retries, a dead letter and half messages: its consumers get each."""
     path = tmp_path / "store"
@@ -132,7 +132,7 @@ def test_a_broker_finishes_what_we_have_left(broker: Broker, tmp_path: Path) -> 
     assert [f.code for f in check_store(StoreLayout(str(path), conf)) if f.severity == "error"] == []
 
 
-@by_turns(5)
+@by_turns(7)
 def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> None:
     """The other way round; then the broker comes back and its consumers get what we delivered."""
     path = tmp_path / "store"
@@ -187,7 +187,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
 # -- the same sends, done by both -------------------------------------------------------------------------------------
 
 
-@by_turns(5)
+@by_turns(7)
 def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     broker.boot(theirs, SETTINGS)
@@ -218,7 +218,7 @@ def test_delay_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
         ).read_text()
 
 
-@by_turns(5)
+@by_turns(7)
 def test_retry_as_the_broker_does_it(broker: Broker, tmp_path: Path) -> None:
     """Given back until there are too many; also where a client could not and sent its message to the retry topic."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"

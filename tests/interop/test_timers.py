@@ -110,7 +110,7 @@ def written_by(broker: Broker, folder: Path) -> tuple[Path, int]:
     return store, begin
 
 
-@by_turns(5)
+@by_turns(7)
 def test_a_real_broker_delivers_once_from_what_we_made(broker_5: Broker, tmp_path: Path) -> None:
     """Timer files that were recovered, made anew, cut short and salvaged: what waits is delivered, and only once."""
     written, begin = written_by(broker_5, tmp_path)
@@ -187,7 +187,7 @@ def run_for(store: Path, seconds: float) -> RunReport:
         return loop.run(lambda millis: sleep(millis / 1000), until=int((time() + seconds) * 1000))
 
 
-@by_turns(5)
+@by_turns(7)
 def test_a_real_broker_and_ours_take_turns(broker_5: Broker, tmp_path: Path) -> None:
     """Theirs sends and delivers, ours goes on in the middle, theirs again; each message is delivered once."""
     store = tmp_path / "store"

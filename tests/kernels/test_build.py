@@ -12,6 +12,7 @@ from rmqtool.kernels.build import compiler, header
 from rmqtool.kernels.build.compiler import NotCompiled, build
 from rmqtool.kernels.load.library import Code, NotLoadable, is_compiled, load
 from rmqtool.kernels.load.stamp import SOURCES, VARIANTS, library_name, stamp
+from tests.amounts import by_turns
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(compiler.own_compiler() is None, reason="no C compiler")
@@ -33,6 +34,7 @@ def test_the_environment_may_ask_for_plain_python(monkeypatch: pytest.MonkeyPatc
     assert is_compiled(Code.COMPILED)
 
 
+@by_turns(5)
 @needs_compiler
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     made = build(tmp_path, ["-Werror", "-Wshadow", "-Wstrict-prototypes"])

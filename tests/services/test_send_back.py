@@ -294,6 +294,7 @@ def test_the_command(golden_copy: Unpacked) -> None:
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
 
+@by_turns(3)
 def test_killed_at_every_step_none_is_given_back_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam(monkeypatch)
     stop, done = 0, False

@@ -16,6 +16,7 @@ from rmqtool.store.changes.undo import plan_undo, undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.store.dying import killed, run_folder
 from tests.store.helpers import content, tree
@@ -155,6 +156,7 @@ def half_done_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_manifest_that_lies(name: str, half_done_store: Path, tmp_path: Path) -> None:
     shutil.copytree(half_done_store, tmp_path / "here", symlinks=True)
@@ -237,6 +239,7 @@ def as_format_1(folder: Path, store: Path) -> None:
     (store / MARKER).unlink(missing_ok=True)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("act", ["recover", "undo", "undo-done", "between", "outside"])
 def test_runs_of_earlier_versions(act: str, torn: Path, conf: Path) -> None:
     before = tree(torn)

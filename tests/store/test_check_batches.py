@@ -153,6 +153,7 @@ DAMAGES: list[Damager] = [
 ]  # fmt: skip
 
 
+@by_turns(3)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_damage_is_told(damage: Damager, golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")

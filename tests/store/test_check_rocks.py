@@ -26,6 +26,7 @@ from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.rocks import Families, build_offset
@@ -158,6 +159,7 @@ DAMAGES: dict[str, tuple[Callable[[Families], Any], dict[str, int]]] = {
 }  # fmt: skip
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_has_its_code(name: str, small: Path) -> None:
     what, codes = DAMAGES[name]

@@ -230,6 +230,7 @@ def test_silent_on_golden_stores(case: str, golden: Unpacked) -> None:
     assert not {"timerwheel", "timerlog"} & {found.file for found in findings}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_one_damage(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")

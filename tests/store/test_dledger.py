@@ -24,6 +24,7 @@ from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.dledger import DLedgerLog
 from rmqtool.store.salvage.carve import Salvage
 from tests import roles
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.roles import DLEDGER, OLD_DLEDGER, Node, prints
 from tests.store.findings import totals
@@ -185,6 +186,7 @@ def test_the_log_of_a_controller_holds_no_messages(tmp_path: Path) -> None:
 # -- into another store -----------------------------------------------------------------------------------------------
 
 
+@by_turns(3)
 @pytest.mark.parametrize("verb", ["salvage", "export"])
 @pytest.mark.parametrize("name", MEMBERS)
 def test_another_store_has_every_message(verb: str, name: str, member: Get, tmp_path: Path) -> None:
@@ -338,6 +340,7 @@ DAMAGES: list[tuple[Callable[[Path], None], dict[str, int]]] = [
 ]
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES, ids=lambda one: getattr(one, "__name__", ""))
 def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int], damaged: Path) -> None:
     damage(damaged)
@@ -348,6 +351,7 @@ def test_damage_is_found(damage: Callable[[Path], None], expected: dict[str, int
     assert ours == expected, found
 
 
+@by_turns(5)
 @pytest.mark.parametrize("damage", [damage for damage, _expected in DAMAGES], ids=lambda one: one.__name__)
 def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damaged: Path, tmp_path: Path) -> None:
     damage(damaged)

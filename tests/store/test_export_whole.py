@@ -199,6 +199,7 @@ def test_what_is_in_the_way_stays(golden: Unpacked, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["mine"]
 
 
+@by_turns(3)
 def test_deliver_times_stay_without_the_settings_of_the_broker(golden_copy: Unpacked, tmp_path: Path) -> None:
     """Levels of a store are not those that brokers have by default: queues tell them, and settings go before."""
     store = golden_copy("broker-5.3.3")

@@ -11,11 +11,12 @@ from rmqtool import Message, Store
 from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
 from tests.cli.running import Result, process
 from tests.store.helpers import tree
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, by_turns(3)]
 
 SIZES = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "200000"}
 PAGE = 4096

@@ -13,6 +13,7 @@ from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.salvage.carve import Salvage
 from tests import roles
+from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.roles import NEW_TIERED, TIERED, Node, prints
 from tests.store.test_dledger import sha
@@ -59,6 +60,7 @@ def same_bodies(found: list[dict[str, Any]], case: str) -> None:
     assert {key_of(row): sha(row) for row in found} == told
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ALONE)
 def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path) -> None:
     import pyarrow.dataset as ds
@@ -81,6 +83,7 @@ def test_a_dump_has_what_the_broker_served(case: str, left: Get, tmp_path: Path)
     assert prints(node.store) == before
 
 
+@by_turns(3)
 @pytest.mark.parametrize("case", ALONE)
 def test_look_ups_answer_from_both(case: str, left: Get) -> None:
     node = left(case)
@@ -128,6 +131,9 @@ def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
         assert row["storeTimestamp"] >= time
 
 
+@by_turns(5)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("case", ALONE)
 def test_a_query_counts_them(case: str, left: Get) -> None:
     node = left(case)
