@@ -157,8 +157,8 @@ class LiveMessages:
 class _Pages:
     """Look-ups in the index of brokers, page by page until nothing new comes.
 
-    A real broker gives the newest messages of a range, our own the oldest: whichever it is, the rest of the range lies
-    before the oldest or behind the newest of them.
+    A broker gives the newest messages of a range, `serve` up to 0.2 the oldest: whichever it is, the rest of the range
+    lies before the oldest or behind the newest of them.
     """
 
     def __init__(self, questions: Questions, warn: Warn, search: Search, *, unique: bool = False) -> None:

@@ -37,6 +37,7 @@ class Search(NamedTuple):
     begin: int = 0  # store time, ms
     end: int = MAX_TIME
     by_second: bool = False  # compare times in whole seconds, as a broker does through the index
+    newest: bool = False  # the limit keeps the newest messages in the index, as a broker does, not the oldest
 
     @property
     def index_begin(self) -> int:
@@ -219,18 +220,23 @@ def _by_index(
 ) -> list[Found]:
     # collisions are removed later, so the limit must not apply before
     offsets = index.offsets(topic, key, search)
-    messages: list[Found] = []
-    for offset in sorted(offsets | batches if batches else offsets):
+    found: list[list[Found]] = []  # by record
+    count = 0
+    for offset in sorted(offsets | batches if batches else offsets, reverse=search.newest):
         message = log.read(offset, crc=False)
         if message is None or not search.has_time(message.record):
             continue
-        if is_inner_batch(message.record.sys_flag):
-            messages += matching(message, matches)
-        elif matches(message.record):
-            messages.append(message)
-        if search.limit is not None and len(messages) >= search.limit:
+        if messages := matching(message, matches):
+            found.append(messages)
+            count += len(messages)
+        if search.limit is not None and count >= search.limit:
             break
-    return messages[: search.limit]
+    if search.newest:
+        found.reverse()
+    messages = [message for of_record in found for message in of_record]
+    if search.limit is None:
+        return messages
+    return messages[max(len(messages) - search.limit, 0) :] if search.newest else messages[: search.limit]
 
 
 def _batch_topics(layout: StoreLayout) -> frozenset[str]:

@@ -31,7 +31,7 @@ class Lookups:
         most = _UNIQUE if header.unique_key_query else max(header.max_num, 0)
         most = min(most, setting(self._context.store.layout.conf, "maxMsgsNumBatch", _MOST))
         begin = max(header.begin_timestamp, 0)
-        search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
+        search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True, newest=True)
         records = self._context.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
