@@ -48,6 +48,9 @@ def by_turns(runs: int) -> pytest.MarkDecorator:
     return pytest.mark.turns(runs)
 
 
+SLOW_RUNS = 3  # in which the cases of a slow test that says nothing else have their turn
+
+
 def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:
     """All cases of a test in one of so many runs: what they share is made once."""
     return pytest.mark.turns(runs, number)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import ALL, TURN, has_turn, some
+from tests.amounts import ALL, SLOW_RUNS, TURN, has_turn, some
 
 os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
 # no JVM of a test lives long enough to earn what its second compiler costs: two fifths of the time of Spark's
@@ -84,10 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     later: list[pytest.Item] = []
     for item in items:
         marker = item.get_closest_marker("turns")
-        if marker is None:
+        if marker is None and item.get_closest_marker("slow") is None:
             here.append(item)
             continue
-        runs, *first = marker.args
+        runs, *first = marker.args if marker is not None else (SLOW_RUNS,)
         test = item.nodeid.partition("[")[0].partition("@")[0]
         number = first[0] if first else crc32(test.encode()) + seen[test]
         seen[test] += 1

@@ -46,7 +46,7 @@ def test_traffic() -> None:
     assert done.stdout.splitlines()[0].split() == ["Orders", "420", "messages", "105676", "bytes"]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_quickstart() -> None:
@@ -60,7 +60,7 @@ def test_quickstart() -> None:
     assert "messages: 608 messages" in done.stdout
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_every_command_is_here() -> None:
     assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live}
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_brokers_fail(failing: str, broker: str) -> None:
     with serving(namesrv_of(broker, failing)) as namesrv:

@@ -217,7 +217,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Day:
     return Day(tmp_path_factory.mktemp("day"), server)
 
 
-@by_turns(5)
+@by_turns(7)
 def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("keys", "has", "k777")]) < 0.1
     assert day.share([Condition("msgId", "=", "U777")]) < 0.1
@@ -229,7 +229,7 @@ def test_narrow_queries_fetch_little(day: Day) -> None:
     assert day.share([Condition("physicalOffset", ">=", day.bytes - 50_000)]) < 0.05
 
 
-@by_turns(5)
+@by_turns(7)
 def test_tables_fetch_what_they_show(day: Day) -> None:
     """Entries of the index and not its slots; of queues what is in them; of the log its two ends."""
     fetched = {}
@@ -452,7 +452,7 @@ def test_a_dump_beside_the_store(server: Server, golden: Unpacked, tmp_path: Pat
 # -- Spark ------------------------------------------------------------------------------------------------------------
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpacked, tmp_path: Path) -> None:

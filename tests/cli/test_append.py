@@ -42,7 +42,7 @@ def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tup
     return done.code, done.out, done.err
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
     """All of it but the places, with the times if asked for, comes out as it went in."""

@@ -49,7 +49,7 @@ def peak(store: Path, *words: str) -> int:
     return usage.ru_maxrss
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_ten_times_the_file_at_most(store: Path, words: tuple[str, ...]) -> None:
     path = store / "config" / "consumerOffset.json"

@@ -20,7 +20,7 @@ from tests.conftest import Unpacked
 REPORTS = [words for words in USED.values() if "STORE" in words and "hexdump" not in words]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("words", REPORTS, ids=" ".join)
 def test_a_pipe_gets_what_a_terminal_of_100_columns_shows(words: tuple[str, ...], golden: Unpacked) -> None:
     store = golden("broker")

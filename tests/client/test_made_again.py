@@ -78,7 +78,7 @@ def numbers(text: str) -> set[int]:
     return {int(json.loads(line)["body"]) for line in text.splitlines()}
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
     """The position of a group in the old store is not written to the new one, whose messages nobody has seen."""

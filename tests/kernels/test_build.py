@@ -34,7 +34,7 @@ def test_the_environment_may_ask_for_plain_python(monkeypatch: pytest.MonkeyPatc
     assert is_compiled(Code.COMPILED)
 
 
-@by_turns(5)
+@by_turns(7)
 @needs_compiler
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     made = build(tmp_path, ["-Werror", "-Wshadow", "-Wstrict-prototypes"])

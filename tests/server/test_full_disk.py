@@ -81,7 +81,7 @@ def fill(place: Path) -> None:
                 continue
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
     flush: str, small: Path, caplog: pytest.LogCaptureFixture

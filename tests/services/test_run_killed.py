@@ -64,7 +64,7 @@ def serve(path: Path) -> None:
             loop.state.persist()
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam(monkeypatch)

@@ -179,7 +179,7 @@ def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
     assert words == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("seed", range(20))
 def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
     chosen = random.Random(seed)

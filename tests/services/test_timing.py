@@ -275,7 +275,7 @@ def serve(path: Path, conf: dict[str, str], start: int) -> int:
     return now[0]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = Loop(tmp_path / "for-settings", timerRollWindowSlot="3").settings

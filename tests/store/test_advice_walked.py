@@ -15,6 +15,7 @@ from tests.whole import VERBS, Base, make_bases
 pytestmark = pytest.mark.slow
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", every(9, [*goldens.cases(), *goldens.cases_of_5()]))
 def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     assert walk(golden_copy(case), tmp_path, conf_of(case)) == []
@@ -25,7 +26,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return make_bases(tmp_path_factory.mktemp("bases"))
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("seed", range(some(8, 400)))
 def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None:
     """Beside the log, and in every second case of the log too; ``python -m tests.store.walked`` runs more."""
@@ -34,7 +35,7 @@ def test_of_random_damages(seed: int, bases: list[Base], tmp_path: Path) -> None
     assert not told, "\n".join(told)
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("case", ["crash", "short-last-file", "body-bit-flip-last-file"])
 def test_from_any_command(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy(case)

@@ -96,7 +96,7 @@ def meanwhile(store: Path, count: int) -> None:
     hidden.rename(home)
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: "-".join(word for word in words[:3:2]))
 def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Path) -> None:
     killed(4, "recover", torn, "--yes", "--broker-conf", conf)

@@ -34,7 +34,7 @@ def rows(store: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in said.out.splitlines()]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("case", ROCKS + IN_FILES)
 def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store, new = golden(case), tmp_path / "new"

@@ -137,7 +137,7 @@ class Lab:
         return bytes(found.body)
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=["full", "descriptors"])
 @pytest.mark.parametrize("more", [{}, {"enableConsumeQueueExt": "true"}, {"flushDiskType": "SYNC_FLUSH"}], ids=str)
 def test_at_any_step(error: int, more: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

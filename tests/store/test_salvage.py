@@ -24,7 +24,7 @@ def found_in(layout: StoreLayout) -> list[Found]:
     return [item for item in CommitLog(layout).walk() if isinstance(item, Found)]
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("case", WITH_LOG)
 def test_every_intact_message_is_in_the_new_store(case: str, golden: Unpacked, tmp_path: Path) -> None:
     source = golden(case)

@@ -131,7 +131,7 @@ def test_a_time_is_looked_for_in_both(case: str, left: Get) -> None:
         assert row["storeTimestamp"] >= time
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("case", ALONE)
