@@ -12,8 +12,9 @@ import pytest
 
 from formats.message.properties import parse
 from formats.primitives import address_text
+from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.usage.parts import measure_parts
-from rmqtool.services.usage.usage import KINDS, Choice, Usage, measure
+from rmqtool.services.usage.usage import KINDS, Usage, measure
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
@@ -72,7 +73,7 @@ def test_sums_are_those_of_a_walk(case: str, golden: Unpacked) -> None:
     log = log_of(golden(case))
     assert set(KINDS) == set(PLAIN)
     for by, key in PLAIN.items():
-        usage = measure(log, by, Choice(), never)
+        usage = measure(log, by, Selection(), never)
         wanted = plain_sums(log.walk(crc=False), key)
         assert sums_of(usage) == wanted, by
         assert usage.log_bytes == usage.bytes == sum(size for _count, size in wanted.values())
@@ -84,7 +85,7 @@ def test_sums_are_those_of_a_walk(case: str, golden: Unpacked) -> None:
 def test_logs_of_other_forms(case: str, node: str, tmp_path: Path) -> None:
     unpacked = roles.unpack(case, node, tmp_path)
     log = CommitLog(StoreLayout(str(unpacked.store), load(str(unpacked.conf))))
-    usage = measure(log, "queue", Choice(), never)
+    usage = measure(log, "queue", Selection(), never)
     assert usage.messages
     assert sums_of(usage) == plain_sums(log.walk(crc=False), PLAIN["queue"])
 
@@ -93,7 +94,7 @@ def test_only_what_is_chosen(golden: Unpacked) -> None:
     log = log_of(golden("broker"))
     times = sorted(item.record.store_timestamp for item in log.walk() if isinstance(item, Found))
     since, until = times[100], times[400]
-    usage = measure(log, "topic", Choice(topics=("Order*", "Payments"), since=since, until=until), never)
+    usage = measure(log, "topic", Selection(topics=("Order*", "Payments"), since=since, until=until), never)
     wanted = plain_sums(
         (
             item

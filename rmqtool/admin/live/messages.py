@@ -1,7 +1,6 @@
 """Single messages of a live cluster. Queues are read under a group of tools that no application has."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from formats.config.properties import parse_properties
@@ -21,6 +20,7 @@ from rmqtool.errors import BadValue
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.get_message import GetResult, nothing_at
 from rmqtool.services.lookup.query import Search, has_id, has_key
+from rmqtool.services.lookup.selection import Selection
 
 _PAGE = 64  # messages of one answer to a look-up; brokers give no more unless they are set so (maxMsgsNumBatch)
 _SECOND = 1000  # ms that the index may say too little
@@ -87,8 +87,7 @@ class LiveMessages:
             topics: names or globs of topics; all by default.
         """
 
-        def chosen(topic: str) -> bool:
-            return not topics or any(topic == glob or fnmatchcase(topic, glob) for glob in topics)
+        chosen = Selection(topics=tuple(topics)).has_topic
 
         async def work(questions: Questions) -> list[WireMessage]:
             nodes = await questions.masters()

@@ -102,7 +102,7 @@ def du(
         rows, code = _messages(store, broker_conf, by, topic, times, warn)
     fields = (*_FIELDS[by], *_numbers(by))
     if sort is not None or by in (By.day, By.hour, By.size):
-        _sort(rows, sort or Order.name, fields)
+        _sort(rows, sort or Order.name, _FIELDS[by])
     shown = [*first(rows, limit if top is None else top)]
     people = output in PEOPLE
     write_all(writer(output, fields, _columns(by, shown) if people else ()), iter(shown))
@@ -125,18 +125,15 @@ def _messages(
     store: str, broker_conf: str | None, by: By, topic: list[str] | None, times: Times, warn: Any
 ) -> tuple[list[dict[str, Any]], int]:
     """The rows, and the exit code."""
-    from rmqtool.cli.framework.choice import say_empty
+    from rmqtool.cli.framework.options import MessageChoice
+    from rmqtool.cli.read.run_files import selection
     from rmqtool.cli.render.text import note
-    from rmqtool.cli.render.times import parse_time
-    from rmqtool.services.usage.usage import Choice, measure
+    from rmqtool.services.usage.usage import measure
     from rmqtool.words import command_line, counted
 
     log = need_messages(store, broker_conf, what="not counted")
-    since = parse_time(times.since) if times.since else None
-    until = parse_time(times.until) if times.until else None
-    say_empty(time=(since, until))
-    choice = Choice(topics=tuple(topic or ()), since=since, until=until)
-    usage = measure(log, by.value, choice, warn)
+    choice = MessageChoice(topic=topic, since=times.since, until=times.until)
+    usage = measure(log, by.value, selection(choice), warn)
     if usage.damaged:
         ranges = counted(usage.damaged, "range")
         note(
@@ -145,10 +142,10 @@ def _messages(
     return usage.rows, 1 if usage.damaged else 0
 
 
-def _sort(rows: list[dict[str, Any]], order: Order, fields: tuple[str, ...]) -> None:
-    names = fields[: -len(_numbers(By.topic))]
+def _sort(rows: list[dict[str, Any]], order: Order, names: tuple[str, ...]) -> None:
+    """Sort rows; by name those without one come first."""
     if order is Order.name:
-        rows.sort(key=lambda row: [(row[name] is not None, row[name] or 0) for name in names if row[name] != ""])
+        rows.sort(key=lambda row: [(name is not None, name) for name in map(row.get, names)])
     else:
         rows.sort(key=lambda row: -row.get(order.value, row["bytes"]))  # files are no messages
 
@@ -156,13 +153,11 @@ def _sort(rows: list[dict[str, Any]], order: Order, fields: tuple[str, ...]) -> 
 def _columns(by: By, rows: list[dict[str, Any]]) -> "list[Column]":
     from rmqtool.cli.read.show_info import size_text
     from rmqtool.cli.render.output import Column
+    from rmqtool.cli.render.text import bar
     from rmqtool.cli.render.times import iso_utc
 
     weight = "allocated" if by is By.part else "bytes"
     most = max((row[weight] for row in rows), default=0)
-
-    def bar(row: dict[str, Any]) -> str:
-        return "█" * max(round(_BAR * row[weight] / most), row[weight] > 0) if most else ""
 
     def begin(row: dict[str, Any]) -> str:
         text = iso_utc(row["beginTimestamp"])
@@ -185,7 +180,7 @@ def _columns(by: By, rows: list[dict[str, Any]]) -> "list[Column]":
             Column("messages", right=True), _size("bytes"),
             Column("share", lambda row: f"{row['share']:.1%}", right=True),
         ]  # fmt: skip
-    return [*columns, Column("bar", bar)]
+    return [*columns, Column("bar", lambda row: bar(row[weight], most, _BAR))]
 
 
 def _size(name: str) -> "Column":

@@ -195,3 +195,8 @@ def cut_to(text: str, width: int) -> str:
             break
         kept += character
     return kept + "…"
+
+
+def bar(value: int, most: int, width: int) -> str:
+    """A bar for a value, in proportion to ``most``, which has ``width`` cells; every positive value has one."""
+    return "█" * max(round(width * value / most), value > 0) if most else ""

@@ -150,10 +150,11 @@ class _Shape(NamedTuple):
 
 def _draw_bars(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
     """Rows with bars relative to the largest value; every positive value has a visible bar."""
+    from rmqtool.cli.render.text import bar
+
     most = max((row[name] for row in rows), default=0)
     for row in rows:
-        cells = round(_WIDTH * row[name] / most) if most else 0
-        yield {**row, "bar": "█" * max(cells, row[name] > 0)}
+        yield {**row, "bar": bar(row[name], most, _WIDTH)}
 
 
 @command("report traffic", "rmqtool report traffic store --since 2026-11-20", progress=True)

@@ -50,9 +50,6 @@ class StoredOffset:
         return row_dict(self)
 
 
-OFFSET_FIELDS = tuple(OffsetRow.__dataclass_fields__)
-
-
 def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[OffsetRow]:
     """Every offset that the store's groups have, sorted by group, topic and queue.
 

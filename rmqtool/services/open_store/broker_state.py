@@ -208,11 +208,6 @@ class BrokerState:
         """All configured groups by name."""
         return self._groups.groups
 
-    @property
-    def groups_version(self) -> DataVersion:
-        """When the groups were last changed."""
-        return self._groups.data_version
-
     def groups_file(self) -> bytes:
         """``subscriptionGroup.json`` as it is now."""
         return self._groups_file.build(self._groups)

@@ -6,7 +6,6 @@ An inner batch of 5.x counts as its messages; its bytes, which nothing divides a
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from rmqtool.kernels.tables.shapes import Column
 from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.log.scan import FileRows, scan_log
@@ -31,21 +31,6 @@ _BORN_ADDRESS = HEAD_V4_V4.offsets["born_address"]
 _QUEUE_BITS, _ANY_QUEUE = 32, 0xFFFFFFFF
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which messages count.
-
-    Attributes:
-        topics: names or patterns; all when empty.
-        since: first store timestamp, ms; None for any.
-        until: the one after the last.
-    """
-
-    topics: tuple[str, ...] = ()
-    since: int | None = None
-    until: int | None = None
 
 
 @dataclass(slots=True)
@@ -69,16 +54,17 @@ class Usage:
     damaged_bytes: int = 0
 
 
-def measure(log: CommitLog, by: str, choice: Choice, warn: Warn) -> Usage:
+def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
     """Go through a log once and add up what its messages take.
 
     Args:
         by: one of `KINDS`.
+        selection: its topics and times count.
         warn: called with each config file that cannot be read.
     """
     usage, names = Usage(), _Names()
     kind, sums = KINDS[by](names), _Sums()
-    chosen = _Chosen(choice, names)
+    chosen = _Chosen(selection, names)
     with stage("reading the log", log.segments.bytes) as reading:
         for item in scan_log(log, crc=False):
             if isinstance(item, Damage):
@@ -167,25 +153,19 @@ class _Sums:
 class _Chosen:
     """Which records count."""
 
-    def __init__(self, choice: Choice, names: _Names) -> None:
-        self._choice, self._names = choice, names
+    def __init__(self, selection: Selection, names: _Names) -> None:
+        self._selection, self._names = selection, names
         self._topics = np.zeros(0, np.bool_)  # by number
 
     def mask(self, rows: Rows, topics: Column) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        choice = self._choice
-        mask = np.ones(rows.records, np.bool_)
-        if choice.topics:
+        selection = self._selection
+        mask = (rows.store_timestamp >= selection.since) & (rows.store_timestamp < selection.until)
+        if selection.topics:
             fresh = range(len(self._topics), len(self._names.numbers))
-            self._topics = np.append(self._topics, [self._has(self._names.text(number)) for number in fresh])
-            mask &= self._topics.astype(np.bool_)[topics]
-        if choice.since is not None:
-            mask &= rows.store_timestamp >= choice.since
-        if choice.until is not None:
-            mask &= rows.store_timestamp < choice.until
+            has = [selection.has_topic(self._names.text(number)) for number in fresh]
+            self._topics = np.append(self._topics, np.array(has, np.bool_))
+            mask &= self._topics[topics]
         return mask
-
-    def _has(self, topic: str) -> bool:
-        return any(topic == glob or fnmatchcase(topic, glob) for glob in self._choice.topics)
 
 
 # -- what records are told apart by -----------------------------------------------------------------------------------
