@@ -12,7 +12,6 @@ from typing import Any
 from rmqtool.errors import BadValue
 
 SCHEME = "rocketmq://"
-VARIABLE = "RMQTOOL_TARGET"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/@;]+):([0-9]{1,5})", re.ASCII)
 _FORM = "give rocketmq://HOST:9876[,HOST2:9876][/CLUSTER]"
 _SETTINGS = ("namesrv", "cluster", "tls-config", "acl", "access-key-env", "secret-key-env")

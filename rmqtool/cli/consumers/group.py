@@ -139,8 +139,7 @@ def group_inflight(
     """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
 
     State invisible: no other consumer gets it yet; due: the broker will put it into the retry topic when it runs again.
-        Ordered
-    groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
+    Ordered groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
     """
     import time
 
