@@ -23,7 +23,7 @@ from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.salvage.carve import Salvage
@@ -239,7 +239,7 @@ def expected_entries(layout: StoreLayout) -> Entries:
     """What the queues of a store must hold, by its log."""
     expected: Entries = {}
     for item in CommitLog(layout).walk():
-        if not isinstance(item, Found) or item.record.sys_flag & 12 in (4, 12):
+        if not isinstance(item, LocatedRecord) or item.record.sys_flag & 12 in (4, 12):
             continue
         record = item.record
         topic = record.topic.decode("utf-8", "replace")

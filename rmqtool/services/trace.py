@@ -42,7 +42,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
 NOT_YET = "not yet"
 FILTERED = "filtered"
@@ -228,7 +228,7 @@ class _Tracer:
         self.log, self.now, self.warn = log, now, warn
         self.topics = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
-        self.found: dict[int, Found] = {}
+        self.found: dict[int, LocatedRecord] = {}
         self.names = retry_names(log.layout, warn)
 
     def run(self, message_id: str, *, scan: bool, body: str) -> Trace:
@@ -288,10 +288,10 @@ class _Tracer:
         ]
         return sorted([*events, *pops], key=lambda event: event.time) if pops else events
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: LocatedRecord) -> None:
         self.found[found.physical_offset] = found
 
-    def _by_offset_id(self, message_id: str) -> Found | None:
+    def _by_offset_id(self, message_id: str) -> LocatedRecord | None:
         if not is_id(message_id):
             return None
         position = parse_offset_id(message_id).physical_offset
@@ -385,7 +385,7 @@ class _Tracer:
                     )
 
 
-def _offset_id(found: Found) -> str:
+def _offset_id(found: LocatedRecord) -> str:
     return id_of(found.record.store_address, found.record.store_port, found.physical_offset)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from formats.message.build import build_blank, fits
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.analytics.helpers import record
 
 SIZE = 20_000  # of a file
@@ -21,7 +21,7 @@ KILLED = 9
 def written(root: str) -> tuple[int, int]:
     """(number of the next message, where it goes)."""
     log = CommitLog(StoreLayout(root))
-    found = [item for item in log.walk() if isinstance(item, Found)]
+    found = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     if not found:
         return 0, 0
     last = found[-1]

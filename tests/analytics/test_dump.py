@@ -14,7 +14,7 @@ from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens
 from tests.amounts import by_turns
 from tests.analytics.helpers import TIME, engine_messages, log_of, rows_of, same_as_golden, store_of
@@ -32,7 +32,7 @@ def test_every_record_and_all_damage(case: str, golden: Unpacked, tmp_path: Path
     layout = StoreLayout(str(golden(case)))
     report = dump(layout, tmp_path / "out", split_bytes=10_000)
     items = list(CommitLog(layout).walk())
-    found = [item for item in items if isinstance(item, Found)]
+    found = [item for item in items if isinstance(item, LocatedRecord)]
     damage = tuple(item for item in items if isinstance(item, Damage))
     rows = rows_of(tmp_path / "out")
     assert [row["physicalOffset"] for row in rows] == [item.physical_offset for item in found]

@@ -19,7 +19,7 @@ from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.remote import files
 from rmqtool.errors import BadValue, Refused, RmqError
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, rows_of, store_of
 
@@ -36,7 +36,7 @@ def offsets_in(out: Path) -> list[int]:
 
 
 def offsets_of(layout: StoreLayout) -> list[int]:
-    return [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    return [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
 
 
 def a_store(folder: Path, files: int = 4) -> StoreLayout:

@@ -16,7 +16,7 @@ from rmqtool.analytics.dump.output import SUCCESS, Output, manifest_of
 from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.store.crashes import Killed
@@ -119,7 +119,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 def a_store(folder: Path, files: int) -> tuple[StoreLayout, list[int]]:
     """A store, and where its messages lie."""
     layout = store_of(folder, *(log_of(["A", "B"] * 2, base=SIZE * number) for number in range(files)), size=SIZE)
-    return layout, [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    return layout, [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
 
 
 def seen(out: Path) -> list[int] | None:

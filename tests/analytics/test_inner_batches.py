@@ -19,7 +19,7 @@ from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import goldens
 from tests.amounts import by_turns, some
 from tests.analytics.helpers import record, store_of
@@ -85,7 +85,7 @@ def test_readers_divide_alike(choice: MessageChoice, size: int, tmp_path: Path) 
     expected = [
         (message.queue_offset, message.flag, message.body, message.sys_flag, message.body_crc)
         for item in log.walk()
-        if isinstance(item, Found)
+        if isinstance(item, LocatedRecord)
         for message in messages_in(item.record)
         if choice.has(message, item.physical_offset)
     ]

@@ -28,7 +28,7 @@ from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.disk.remote import show_uri
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment
@@ -178,7 +178,7 @@ def room_of_mirrors(earlier: list[Mirror]) -> int:
 def test_a_walk_over_a_file_in_parts_finds_what_is_there(server: Server, golden: Unpacked) -> None:
     uri = server.put("walk/store", golden("body-bit-flip-last-file"))
     here, there = (
-        [(item.physical_offset, isinstance(item, Found), getattr(item, "reason", "")) for item in log.walk()]
+        [(item.physical_offset, isinstance(item, LocatedRecord), getattr(item, "reason", "")) for item in log.walk()]
         for log in (
             CommitLog(StoreLayout(str(golden("body-bit-flip-last-file")))),
             CommitLog(StoreLayout(attach_store(uri))),

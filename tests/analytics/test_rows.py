@@ -16,7 +16,7 @@ from rmqtool.analytics.table.schema import MAX_TIME, MESSAGE_SCHEMA, MIN_TIME, m
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens
 from tests.analytics.helpers import TIME, engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.conftest import Unpacked
@@ -53,7 +53,7 @@ def test_rows_say_what_json_says(case: str, golden: Unpacked) -> None:
     layout = StoreLayout(str(golden(case)))
     rows, tally = read(layout)
     items = list(CommitLog(layout).walk())
-    records = [item for item in items if isinstance(item, Found)]
+    records = [item for item in items if isinstance(item, LocatedRecord)]
     assert len(rows) == len(records) == tally.rows == tally.records
     for row, item in zip(rows, records, strict=True):
         expected = message_row(item.record, item.physical_offset, "hex")

@@ -24,7 +24,7 @@ from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens
 from tests.amounts import by_turns, every, some
 from tests.analytics.helpers import engine_messages, log_of, plain, record, same_as_golden, store_of
@@ -40,7 +40,7 @@ from tests.store.helpers import conf_of
 def test_messages_are_what_the_engine_says(case: str, golden: Unpacked) -> None:
     rows, counters = read(golden(case), splitBytes="9000")
     items = list(CommitLog(StoreLayout(str(golden(case)))).walk())
-    assert [row["physicalOffset"] for row in rows] == [i.physical_offset for i in items if isinstance(i, Found)]
+    assert [row["physicalOffset"] for row in rows] == [i.physical_offset for i in items if isinstance(i, LocatedRecord)]
     damage = [item for item in items if isinstance(item, Damage)]
     assert (counters.damaged, counters.damagedBytes) == (len(damage), sum(item.length for item in damage))
     by_offset = {row["physicalOffset"]: plain(row) for row in rows}
@@ -119,7 +119,7 @@ def test_a_cut_at_any_byte_loses_and_doubles_nothing(build: Callable[[], bytes],
     layout = store_of(tmp_path, data, size=len(data) + 40)
     (file,) = (Path(layout.root) / "commitlog").iterdir()
     size = file.stat().st_size
-    whole = [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    whole = [item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     assert len(whole) >= 2
     for cut in range(1, size):
         parts = [starts(layout.root, file, 0, cut), starts(layout.root, file, cut, size)]

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.read import Counters
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns, every, some
 from tests.analytics.reading import moment, read
@@ -22,7 +22,7 @@ _AT_TIME = 56  # of the store time in a record whose born host is IPv4
 
 
 def records(root: Path) -> list[Any]:
-    return [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, Found)]
+    return [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, LocatedRecord)]
 
 
 def set_times(root: Path, times: list[int]) -> None:

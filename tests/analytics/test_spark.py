@@ -26,7 +26,7 @@ from rmqtool.analytics.spark.where import Where
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from tests import goldens
 from tests.amounts import by_turns, only_in_all
 from tests.analytics.helpers import engine_messages, log_of, plain, record, rows_of, same_as_golden, store_of
@@ -88,7 +88,7 @@ def test_damage_is_told_and_the_rest_is_written(
     report = dump(layout, tmp_path / "out", split_bytes=15_000)
     items = list(CommitLog(layout).walk())
     assert list(report.damage) == [item for item in items if isinstance(item, Damage)]
-    offsets = [item.physical_offset for item in items if isinstance(item, Found)]
+    offsets = [item.physical_offset for item in items if isinstance(item, LocatedRecord)]
     rows = spark.read.parquet(str(tmp_path / "out")).select("physicalOffset").collect()
     assert sorted(row[0] for row in rows) == offsets
 
@@ -96,7 +96,7 @@ def test_damage_is_told_and_the_rest_is_written(
 def test_messages_that_no_queue_points_at_are_there(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     layout = StoreLayout(str(golden("consumequeue-deleted")))
     report = dump(layout, tmp_path / "out")
-    assert report.rows == sum(isinstance(item, Found) for item in CommitLog(layout).walk()) > 0
+    assert report.rows == sum(isinstance(item, LocatedRecord) for item in CommitLog(layout).walk()) > 0
     assert spark.read.parquet(str(tmp_path / "out")).count() == report.rows
 
 

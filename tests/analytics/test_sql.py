@@ -24,7 +24,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.progress import Stage, listening
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import goldens
 from tests.amounts import by_turns, only_in_all
 from tests.analytics.helpers import ask, asked, engine_messages, log_of, store_of
@@ -109,7 +109,7 @@ def test_sums_of_every_golden_store_are_the_engines(spark: "SparkSession", golde
         (tmp_path / case).symlink_to(golden(case))
         layout = StoreLayout(str(golden(case)))
         messages = engine_messages(case) if goldens.has(case, "messages.ndjson.gz") else {}
-        in_log = {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)}
+        in_log = {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)}
         if in_log - messages.keys():
             listed = ", ".join(map(str, in_log - messages.keys()))
             cut.append(f"NOT (broker = '{case}' AND physicalOffset IN ({listed}))")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, store_of
 from tests.analytics.stream_writer import KILLED, SIZE, written
@@ -114,7 +114,7 @@ def test_each_message_once_whoever_is_killed(seed: int, spark: "SparkSession", t
     rows = finish(spark, store, checkpoint, out)
     numbers = sorted(int(body.split()[1]) for _offset, body in rows)
     assert numbers == list(range(COUNT))
-    items = [item for item in CommitLog(StoreLayout(str(store))).walk() if isinstance(item, Found)]
+    items = [item for item in CommitLog(StoreLayout(str(store))).walk() if isinstance(item, LocatedRecord)]
     assert sorted(rows) == [(item.physical_offset, item.record.body) for item in items]
     assert len(CommitLog(StoreLayout(str(store))).segments) > 3
     assert batches_of(checkpoint) > 2

@@ -16,7 +16,7 @@ from rmqtool.analytics.source.stream import Tail
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.analytics.helpers import log_of, record, store_of
 from tests.cli.running import rmqtool
@@ -357,7 +357,7 @@ def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
 def test_the_case_that_was_reported(golden_copy: Unpacked, tmp_path: Path) -> None:
     """Streamed to its end, cut by ``truncate``, and 200 appended, so that the log grew past the old position."""
     root = golden_copy("broker")
-    whole = [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, Found)]
+    whole = [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, LocatedRecord)]
     stream = tail(root)
     at = stream.initialOffset()
     end = stream.latestOffset(at, ReadAllAvailable())

@@ -18,7 +18,7 @@ from formats.message.read import Record
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
@@ -48,8 +48,8 @@ def message_of(record: Record) -> Record:
     return record._replace(physical_offset=0, queue_offset=0, prepared_transaction_offset=0)
 
 
-def _found(layout: StoreLayout) -> Iterator[Found]:
-    return (item for item in CommitLog(layout).walk() if isinstance(item, Found))
+def _found(layout: StoreLayout) -> Iterator[LocatedRecord]:
+    return (item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
 
 
 class Original:

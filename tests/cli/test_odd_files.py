@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
 from tests.cli.running import process, rmqtool
@@ -31,7 +31,7 @@ def put(path: Path, kind: str) -> None:
 
 
 def messages(store: Path) -> int:
-    return sum(isinstance(item, Found) for item in CommitLog(StoreLayout(str(store))).walk())
+    return sum(isinstance(item, LocatedRecord) for item in CommitLog(StoreLayout(str(store))).walk())
 
 
 @by_turns(3)

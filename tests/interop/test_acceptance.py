@@ -10,7 +10,7 @@ from rmqtool import Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.interop.engine import Engine
 from tests.store.test_acceptance import REFUSED, TAKEN, message
@@ -53,4 +53,4 @@ def test_five_hundred_behind_them_survive(release: str, light: bool, engine: Eng
         queues = {(q["topic"], q["queueId"]): q["maxOffset"] for q in seen["afterStart"]["queues"]}
         assert queues["Last", 0] == 500
         layout = StoreLayout(str(copy), BrokerConf(ours))
-        assert sum(isinstance(item, Found) for item in CommitLog(layout).walk()) == count
+        assert sum(isinstance(item, LocatedRecord) for item in CommitLog(layout).walk()) == count

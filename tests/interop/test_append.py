@@ -14,7 +14,7 @@ from rmqtool import Message, Store
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, unpack_golden
@@ -134,7 +134,7 @@ def times_in(store: Path, variant: str) -> list[tuple[int, int]]:
     """(born, store timestamp) of every message in a log."""
     layout = StoreLayout(str(store), _conf(variant))
     walked = CommitLog(layout).walk()
-    return [(i.record.born_timestamp, i.record.store_timestamp) for i in walked if isinstance(i, Found)]
+    return [(i.record.born_timestamp, i.record.store_timestamp) for i in walked if isinstance(i, LocatedRecord)]
 
 
 def _conf(variant: str) -> BrokerConf:

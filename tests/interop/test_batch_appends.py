@@ -18,7 +18,7 @@ from rmqtool import Message, Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.recovery.command import plan
 from tests.amounts import by_turns
@@ -97,7 +97,7 @@ def append_again(store: Store, found: list[Record]) -> None:
 def stored(store: Path) -> list[Record]:
     """The records of the topic."""
     walked = CommitLog(StoreLayout(str(store), BrokerConf(CONF))).walk()
-    return [item.record for item in walked if isinstance(item, Found) and item.record.topic == TOPIC.encode()]
+    return [item.record for item in walked if isinstance(item, LocatedRecord) and item.record.topic == TOPIC.encode()]
 
 
 def queue_files(store: Path) -> dict[str, bytes]:

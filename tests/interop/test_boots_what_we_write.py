@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
@@ -65,7 +65,7 @@ def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     source = unpack_golden(case, tmp_path / "source")
     report = Salvage(StoreLayout(str(source), conf_of(case)), str(tmp_path / "new")).run()
     layout = StoreLayout(str(tmp_path / "new"), conf_of(case))
-    records = [item.record for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    records = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     assert len(records) == report.messages
     ours = entries_of(layout)
     said = opened(engine, tmp_path / "new", case)

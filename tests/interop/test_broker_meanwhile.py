@@ -29,7 +29,7 @@ from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store, is_problem
 from rmqtool.store.disk.lock import Disturbed, holder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import dispatch, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
@@ -101,7 +101,7 @@ def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[],
 
 def messages(store: Path, case: str = "clean") -> set[tuple[int, bytes]]:
     found = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
-    return {(one.physical_offset, bytes(one.record.body)) for one in found if isinstance(one, Found)}
+    return {(one.physical_offset, bytes(one.record.body)) for one in found if isinstance(one, LocatedRecord)}
 
 
 def never(text: str) -> None:
@@ -247,7 +247,7 @@ def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
 
     def delivered() -> list[str]:
         found = CommitLog(StoreLayout(str(store), conf_of("clean"))).walk()
-        return [r.record.body.decode() for r in found if isinstance(r, Found) and r.record.topic == b"Late"]
+        return [r.record.body.decode() for r in found if isinstance(r, LocatedRecord) and r.record.topic == b"Late"]
 
     with Store(store, write=True, broker_conf=conf, clock=lambda: clock[0]) as ours:
         for n, body in enumerate(sorted(late)):

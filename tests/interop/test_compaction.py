@@ -10,7 +10,7 @@ import pytest
 from rmqtool.services.lookup.compacted import get_compacted, latest
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.queues.compaction import CompactionQueue, key_of
 from rmqtool.store.repair.rebuild import rebuild
 from tests import goldens
@@ -58,7 +58,7 @@ def ours(store: Path, topic: str, queue: int) -> list[tuple[int, str, str]]:
     return [(r.record.queue_offset, *_key_and_body(r)) for r in rows]
 
 
-def _key_and_body(found: Found) -> tuple[str, str]:
+def _key_and_body(found: LocatedRecord) -> tuple[str, str]:
     return key_of(found), found.record.body.decode()
 
 

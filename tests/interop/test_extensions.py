@@ -13,7 +13,7 @@ from formats.remoting.frame import Command
 from rmqtool.remoting.client import open_connection
 from rmqtool.remoting.connection import Connection
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns, every
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -30,7 +30,7 @@ def by_tags(store: Path) -> dict[Place, list[int]]:
     """Queue offsets of the messages of the log, by queue and tag."""
     found: dict[Place, list[int]] = {}
     for item in CommitLog(StoreLayout(str(store))).walk():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             tag = parse(item.record.properties).get(TAGS)
             if tag and "||" not in tag:
                 found.setdefault((item.record.topic.decode(), item.record.queue_id, tag), []).append(

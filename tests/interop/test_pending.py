@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.model.commands import Kill, run
@@ -22,7 +22,7 @@ CASE = "torn-last-record"
 
 def bodies(store: Path) -> set[bytes]:
     found = CommitLog(StoreLayout(str(store), conf_of(CASE))).walk()
-    return {bytes(one.record.body) for one in found if isinstance(one, Found)}
+    return {bytes(one.record.body) for one in found if isinstance(one, LocatedRecord)}
 
 
 @by_turns(7)

@@ -23,7 +23,7 @@ from rmqtool.client import ClientOptions, Message, State, TransactionProducer
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 
@@ -114,7 +114,7 @@ def outcome(store: Path) -> Outcome:
     """What a store has of it."""
     delivered, halves = Counter[str](), 0
     for item in CommitLog(StoreLayout(str(store), BrokerConf(CONF))).walk():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             halves += item.record.topic == HALF.encode()
             if item.record.topic == TOPIC.encode():
                 delivered[parse(item.record.properties)[UNIQ_KEY]] += 1

@@ -22,7 +22,7 @@ from formats.queues.consume import FILLER_SIZE
 from formats.variants.message_store import PLACE
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from tests import damage
 from tests.cli.running import rmqtool
@@ -120,7 +120,7 @@ def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
     """Physical offsets, as they say themselves, of the messages that have a key."""
     found: dict[Key, set[int]] = {}
     for item in CommitLog(layout).walk():
-        if isinstance(item, Found) and item.record.sys_flag & 12 != _ROLLED_BACK:
+        if isinstance(item, LocatedRecord) and item.record.sys_flag & 12 != _ROLLED_BACK:
             properties = parse(item.record.properties)
             for key in {*properties.get(KEYS, "").split(" "), properties.get(UNIQ_KEY, "")} - {""}:
                 found.setdefault((item.record.topic.decode("utf-8", "replace"), key), set()).add(
@@ -163,7 +163,7 @@ def wrong_entries(
 
 def moved_of(layout: StoreLayout) -> set[Queue]:
     """Queues with a record that states another position than its own: a start may take it for one that is new."""
-    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
+    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return {
         (item.record.topic.decode("utf-8", "replace"), item.record.queue_id)
         for item in found
@@ -173,8 +173,8 @@ def moved_of(layout: StoreLayout) -> set[Queue]:
 
 def rotten_of(layout: StoreLayout) -> set[int]:
     """Where records lie whose bodies do not match their checksums: those that stay are found, too."""
-    found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
-    return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, Found)}
+    found = (item.physical_offset for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
+    return {*found} - {item.physical_offset for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)}
 
 
 def unreadable_of(layout: StoreLayout) -> set[int]:
@@ -182,7 +182,7 @@ def unreadable_of(layout: StoreLayout) -> set[int]:
     return {
         item.physical_offset
         for item in CommitLog(layout).walk(crc=False)
-        if isinstance(item, Found) and max(item.record.born_port, item.record.store_port) > MOST_PORT
+        if isinstance(item, LocatedRecord) and max(item.record.born_port, item.record.store_port) > MOST_PORT
     }
 
 

@@ -19,7 +19,7 @@ from rmqtool.client.copying.steps import REPLAY
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.model.commands import Pause
 from tests.model.neighbours import Neighbour
 from tests.model.steps import command, elsewhere, ids_in, killing, read_offsets, report_of
@@ -198,7 +198,7 @@ def mirror(world: World, rng: Random, pause: Pause | None = None) -> None:
 def _places(world: World, numbers: set[int]) -> dict[int, Place]:
     found = {}
     for item in CommitLog(world.layout).walk():
-        if isinstance(item, Found) and item.record.body.startswith(b"<m"):
+        if isinstance(item, LocatedRecord) and item.record.body.startswith(b"<m"):
             number = int(item.record.body[2:].partition(b">")[0])
             if number in numbers:
                 record = item.record
@@ -249,7 +249,7 @@ def _marks(store: Path) -> dict[tuple[str, int], int]:
     """How often each message is there, by the replay that has sent it."""
     found = Counter[tuple[str, int]]()
     for item in CommitLog(StoreLayout(str(store), BrokerConf({}))).walk():
-        if isinstance(item, Found) and item.record.body.startswith((b"<m", b"<w")):
+        if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
             run = parse(item.record.properties)[REPLAY].partition(":")[0]
             found[run, int(item.record.body[2:].partition(b">")[0])] += 1
     return found
@@ -258,7 +258,7 @@ def _marks(store: Path) -> dict[tuple[str, int], int]:
 def _sendable(world: World) -> set[int]:
     found = set()
     for item in CommitLog(world.layout).walk():
-        if isinstance(item, Found) and item.record.body.startswith(b"<m"):
+        if isinstance(item, LocatedRecord) and item.record.body.startswith(b"<m"):
             topic = item.record.topic.decode()
             if topic in TOPICS or topic.startswith("M"):
                 found.add(int(item.record.body[2:].partition(b">")[0]))

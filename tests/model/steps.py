@@ -275,11 +275,11 @@ def _into_another(world: World, name: str, kill: Kill | None) -> None:
 
 def ids_in(store: Path, world: World) -> set[int]:
     from rmqtool.store.layout.paths import StoreLayout
-    from rmqtool.store.log.commit_log import CommitLog, Found
+    from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
     found = set()
     for item in CommitLog(StoreLayout(str(store), world.layout.conf)).walk():
-        if isinstance(item, Found) and item.record.body.startswith((b"<m", b"<w")):
+        if isinstance(item, LocatedRecord) and item.record.body.startswith((b"<m", b"<w")):
             found.add(int(item.record.body[2:].partition(b">")[0]))
     return found
 

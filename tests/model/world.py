@@ -16,7 +16,7 @@ from rmqtool.errors import RmqError
 from rmqtool.store.disk.segments import name_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from tests.model.commands import Done, run
 
@@ -197,7 +197,7 @@ class World:
         """How often each message is in the log, and where the copies are of those that wait."""
         found, copies = Counter[int](), dict[int, list[int]]()
         for item in CommitLog(self.layout).walk():
-            if isinstance(item, Found) and (body := _BODY.match(item.record.body)):
+            if isinstance(item, LocatedRecord) and (body := _BODY.match(item.record.body)):
                 if body[1] == b"w" and not _WAITING.fullmatch(item.record.topic):
                     copies.setdefault(int(body[2]), []).append(item.physical_offset)
                 else:

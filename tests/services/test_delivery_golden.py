@@ -20,7 +20,7 @@ from rmqtool.services.retries.send_back import SendBackStore
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.rules import Decision
 from rmqtool.services.transactions.service import TransactionService
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
 from tests.store.helpers import conf_of
@@ -31,7 +31,7 @@ Place = tuple[str, int, int]
 
 def records(log: CommitLog) -> Iterator[Record]:
     for item in log.walk():
-        assert isinstance(item, Found)
+        assert isinstance(item, LocatedRecord)
         yield item.record
 
 

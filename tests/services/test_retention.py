@@ -13,7 +13,7 @@ from rmqtool.services.usage import retention
 from rmqtool.services.usage.retention import DAY, Disk, Retention, foresee, policy_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.repair.expiry import HOUR, clean
 from tests.conftest import Unpacked
 from tests.services.build import never
@@ -113,7 +113,7 @@ def test_what_goes_unread(store: Path) -> None:
     going = {file.minPhyOffset: file for file in found.files[:-1]}
     wanted: dict[str, list[int]] = {}
     for item in log.walk():
-        if isinstance(item, Found) and item.file.base in going and item.record.queue_id == 0:
+        if isinstance(item, LocatedRecord) and item.file.base in going and item.record.queue_id == 0:
             wanted.setdefault(item.record.topic.decode(), []).append(going[item.file.base].deleteTimestamp or 0)
     assert wanted
     assert {(loss.topic, loss.messages, loss.deleteTimestamp) for loss in found.unread if loss.group == "late"} == {
@@ -123,7 +123,7 @@ def test_what_goes_unread(store: Path) -> None:
 
 def test_what_came_in(store: Path) -> None:
     log = CommitLog(StoreLayout(str(store)))
-    records = [item for item in log.walk() if isinstance(item, Found)]
+    records = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     last = records[-1].record.store_timestamp
     for share in (0.0, 0.3, 0.9, 1.0):
         middle = records[int((len(records) - 1) * share)].record.store_timestamp

@@ -13,7 +13,7 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.repair.expiry import clean
 from tests.services.build import TIME
 from tests.services.live import SIZES
@@ -67,7 +67,7 @@ def expire(path: Path, files: int) -> None:
 
 def delivered(path: Path) -> set[str]:
     log = CommitLog(layout_of(path))
-    found = (item.record for item in log.walk() if isinstance(item, Found))
+    found = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
     return {record.body.rstrip(b"\0").decode() for record in found if record.topic == b"T"}
 
 

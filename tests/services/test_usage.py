@@ -17,7 +17,7 @@ from rmqtool.services.usage.parts import measure_parts
 from rmqtool.services.usage.usage import KINDS, Usage, measure
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.scan import scan_log
 from tests import damage, roles
 from tests.amounts import some
@@ -27,19 +27,19 @@ from tests.services.build import log_of, never
 STORES = ("broker", "ipv6", "broker-crash", "broker-5.3.3", "broker-5.5.0", "size-field-negative", "head-file-deleted")
 
 
-def group_of(item: Found) -> tuple[Any, ...]:
+def group_of(item: LocatedRecord) -> tuple[Any, ...]:
     topic = item.record.topic.decode()
     kind = "retry" if topic.startswith("%RETRY%") else "dlq" if topic.startswith("%DLQ%") else None
     name = topic.split("%")[2].split("+")[0].removesuffix("_Popped") if kind else None
     return name, kind
 
 
-def begin_of(item: Found, hours: int) -> int:
+def begin_of(item: LocatedRecord, hours: int) -> int:
     time = datetime.fromtimestamp(item.record.store_timestamp / 1000, UTC).replace(minute=0, second=0, microsecond=0)
     return int((time if hours == 1 else time.replace(hour=0)).timestamp()) * 1000
 
 
-PLAIN: dict[str, Callable[[Found], tuple[Any, ...]]] = {
+PLAIN: dict[str, Callable[[LocatedRecord], tuple[Any, ...]]] = {
     "topic": lambda item: (item.record.topic.decode(),),
     "queue": lambda item: (item.record.topic.decode(), item.record.queue_id),
     "tag": lambda item: (item.record.topic.decode(), parse(item.record.properties).get("TAGS") or None),
@@ -59,10 +59,12 @@ def sums_of(usage: Usage) -> dict[tuple[Any, ...], tuple[int, int]]:
     }
 
 
-def plain_sums(items: Iterator[Found | Damage], key: Callable[[Found], tuple[Any, ...]]) -> dict[Any, tuple[int, int]]:
+def plain_sums(
+    items: Iterator[LocatedRecord | Damage], key: Callable[[LocatedRecord], tuple[Any, ...]]
+) -> dict[Any, tuple[int, int]]:
     messages, sizes = Counter[Any](), Counter[Any]()
     for item in items:
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             messages[key(item)] += sum(1 for _message in item.messages())
             sizes[key(item)] += item.record.total_size
     return {each: (messages[each], sizes[each]) for each in sizes}
@@ -92,14 +94,14 @@ def test_logs_of_other_forms(case: str, node: str, tmp_path: Path) -> None:
 
 def test_only_what_is_chosen(golden: Unpacked) -> None:
     log = log_of(golden("broker"))
-    times = sorted(item.record.store_timestamp for item in log.walk() if isinstance(item, Found))
+    times = sorted(item.record.store_timestamp for item in log.walk() if isinstance(item, LocatedRecord))
     since, until = times[100], times[400]
     usage = measure(log, "topic", Selection(topics=("Order*", "Payments"), since=since, until=until), never)
     wanted = plain_sums(
         (
             item
             for item in log.walk()
-            if isinstance(item, Found)
+            if isinstance(item, LocatedRecord)
             and item.record.topic in (b"Orders", b"Payments")
             and since <= item.record.store_timestamp < until
         ),

@@ -18,7 +18,7 @@ from rmqtool.store.check.advice.steps import Step
 from rmqtool.store.check.reading.reading import Reader, Reading
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import every_queue
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.timer.files import TimerFiles
@@ -81,7 +81,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
     point = TimerFiles(layout).checkpoint
     last = 0
     for item in log.walk():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             found.log.add(identity(item.record))
             if not (point and point.last_read_time):
                 last = max(last, item.record.store_timestamp)

@@ -10,7 +10,7 @@ from formats.queues.consume import as_array
 from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.report import StoreState
 from tests import goldens
@@ -61,7 +61,7 @@ def entries_of(layout: StoreLayout) -> list[tuple[str, int, int, int, int, int]]
 
 def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[Record]:
     """Zero the queue entries of the last so many messages, or of all from a physical offset on; those, in order."""
-    records = [item.record for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    records = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     behind = records[-last].physical_offset if last else behind
     for path in Path(layout.path("consumequeue")).glob("*/*/*"):
         units = as_array(memoryview(path.read_bytes())).copy()
@@ -70,7 +70,7 @@ def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[R
     return [record for record in records if record.physical_offset >= behind]
 
 
-def rewrite(found: Found, **changes: Any) -> None:
+def rewrite(found: LocatedRecord, **changes: Any) -> None:
     """Write a record anew in its place, with other fields; its length stays."""
     names = "topic queue_id queue_offset physical_offset body properties sys_flag born_timestamp born_address born_port"
     names += " store_timestamp store_address store_port"

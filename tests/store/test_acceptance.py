@@ -16,7 +16,7 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.salvage.carve import Salvage
 from tests.amounts import by_turns
@@ -108,7 +108,7 @@ def kept_by_both(path: Path, count: int) -> None:
         assert not [action for action in report.actions if "cut" in str(action)], report.actions
         recovered = StoreLayout(str(path), BrokerConf(SIZES))
         recover(recovered, release=RELEASES[engine], backup=str(path.parent / f"backup-{engine}"))
-        assert sum(isinstance(item, Found) for item in CommitLog(recovered).walk()) == count
+        assert sum(isinstance(item, LocatedRecord) for item in CommitLog(recovered).walk()) == count
         (path / "abort").touch()
 
 

@@ -19,7 +19,7 @@ from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.query_time import offset_by_time_batches
 from rmqtool.services.lookup.topics import StoreTopics
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import BatchQueue, batch_queues_of, open_any_queue
 from rmqtool.store.queues.reader import queues_of
 from tests import goldens
@@ -171,7 +171,7 @@ def test_queue_offsets_by_time(golden: Unpacked) -> None:
 def test_messages_by_key_and_id(golden: Unpacked) -> None:
     layout = StoreLayout(str(golden("broker-5.3.3")))
 
-    def offsets(found: list[Found]) -> list[int]:
+    def offsets(found: list[LocatedRecord]) -> list[int]:
         return [message.record.queue_offset for message in found]
 
     for search in (Search(), Search(scan=True)):

@@ -14,7 +14,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import recover
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -57,7 +57,7 @@ def fill(store: Path, name: str, count: int) -> None:
 def bodies(store: Path, name: str) -> int:
     """How many messages of a kind the log holds."""
     walked = CommitLog(layout_of(store)).walk()
-    return sum(isinstance(one, Found) and bytes(one.record.body).startswith(name.encode()) for one in walked)
+    return sum(isinstance(one, LocatedRecord) and bytes(one.record.body).startswith(name.encode()) for one in walked)
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
 def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Path) -> None:
     """The log was cut farther back, by a run that is kept elsewhere, and written on: what was cut first lay behind."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
-    places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, Found)]
+    places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, LocatedRecord)]
     for at, where in ((places[30], []), (places[20], ["--backup", tmp_path / "elsewhere"])):
         assert rmqtool("truncate", torn, at, "--yes", *where, "--broker-conf", conf).code == 0
     fill(torn, "new", 1)

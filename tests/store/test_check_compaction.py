@@ -18,7 +18,7 @@ from rmqtool.store.check.advice.steps import REBUILD_COMPACTION
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.compaction import CompactionQueue, compaction_queues_of
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
@@ -177,7 +177,7 @@ def log_of_another_time(store: Path) -> list[Told]:
         file.seek(95 * 20)
         file.write(bytes(20))
     log = CommitLog(StoreLayout(str(store)))
-    last = [item for item in log.walk() if isinstance(item, Found)]
+    last = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     cut = next(i for i in last if (i.record.topic, i.record.queue_id, i.record.queue_offset) == (b"Prices", 0, 95))
     write(Path(cut.file.path), cut.at, bytes(cut.file.size - cut.at))
     return [("compaction-ahead", QUEUES, None, 1)]

@@ -8,7 +8,7 @@ from formats import checkpoint
 from formats.message.read import Record, read
 from rmqtool.store.check import Finding, check_store
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
@@ -80,7 +80,7 @@ def test_after_a_crash_5_3_also_takes_a_file_that_begins_with_a_v2_record(releas
     first = next(
         item
         for item in CommitLog(layout_of(store)).walk()
-        if isinstance(item, Found) and item.file.path == str(files[2])
+        if isinstance(item, LocatedRecord) and item.file.path == str(files[2])
     )
     point = checkpoint.parse((store / "checkpoint").read_bytes())
     time = first.record.store_timestamp + 3000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.message.build import pack
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import commit_log
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.formats.strategies import a_record, examples
 
 
@@ -58,7 +58,7 @@ def told(log: CommitLog) -> list[tuple[str, int, int]]:
     """(record or name of the ending, physical offset, length) of a walk."""
     return [
         ("record", item.physical_offset, item.record.total_size)
-        if isinstance(item, Found)
+        if isinstance(item, LocatedRecord)
         else (item.ending.value, item.physical_offset, item.length)
         for item in log.walk()
     ]

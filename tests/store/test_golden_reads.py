@@ -10,7 +10,7 @@ from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.query_time import offset_by_time_v4
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from tests import goldens
 from tests.conftest import Unpacked
@@ -108,15 +108,17 @@ def test_a_walk_through_a_clean_log_meets_no_damage(case: str, golden: Unpacked)
     log = CommitLog(StoreLayout(str(golden(case))))
     items = list(log.walk())
     assert not [item for item in items if isinstance(item, Damage)]
-    assert all(isinstance(item, Found) and item.record.physical_offset == item.physical_offset for item in items)
+    assert all(
+        isinstance(item, LocatedRecord) and item.record.physical_offset == item.physical_offset for item in items
+    )
     pointed_at = {row["cqPhysicalOffset"] for row in goldens.messages(case)}
-    assert pointed_at <= {item.physical_offset for item in items if isinstance(item, Found)}
+    assert pointed_at <= {item.physical_offset for item in items if isinstance(item, LocatedRecord)}
 
 
 @pytest.mark.parametrize("case", CLEAN)
 def test_the_log_ends_where_it_does_from_any_hint(case: str, golden: Unpacked) -> None:
     log = CommitLog(StoreLayout(str(golden(case))))
-    records = [item for item in log.walk() if isinstance(item, Found)]
+    records = [item for item in log.walk() if isinstance(item, LocatedRecord)]
     end = records[-1].physical_offset + records[-1].record.total_size
     assert log.end() == (end, records[-1].record.store_timestamp)
     assert log.end(records[len(records) // 2].physical_offset)[0] == end

@@ -11,7 +11,7 @@ from rmqtool.store.disk.segments import Segment, common_size
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from tests import goldens
 from tests.conftest import Unpacked
@@ -72,7 +72,7 @@ def test_sizes_of_golden_stores_are_found(case: str, golden: Unpacked) -> None:
 
 def test_several_commit_log_paths_are_one_log(golden_copy: Unpacked, tmp_path: Path) -> None:
     store = golden_copy("crash")
-    whole = [i for i in CommitLog(StoreLayout(str(store))).walk() if isinstance(i, Found)]
+    whole = [i for i in CommitLog(StoreLayout(str(store))).walk() if isinstance(i, LocatedRecord)]
     expected = plan(StoreLayout(str(store)))
     second = tmp_path / "disk2"
     second.mkdir()
@@ -84,7 +84,7 @@ def test_several_commit_log_paths_are_one_log(golden_copy: Unpacked, tmp_path: P
     layout = StoreLayout(str(store), load(str(conf)))
     items = list(CommitLog(layout).walk())
     assert not [item for item in items if isinstance(item, Damage)]
-    assert [(i.physical_offset, i.record) for i in items if isinstance(i, Found)] == [
+    assert [(i.physical_offset, i.record) for i in items if isinstance(i, LocatedRecord)] == [
         (i.physical_offset, i.record) for i in whole
     ]
     assert plan(layout).afterStart == expected.afterStart

@@ -17,7 +17,7 @@ from rmqtool.store.index.reader import IndexView, open_index, physical_offsets
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.store.compiled import compiled_way
@@ -46,7 +46,7 @@ def tagged(layout: StoreLayout) -> dict[tuple[str, str], list[int]]:
     """(topic, tags) to the physical offsets of its messages, newest first."""
     found: dict[tuple[str, str], list[int]] = {}
     for item in CommitLog(layout).walk():
-        if isinstance(item, Found) and item.record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+        if isinstance(item, LocatedRecord) and item.record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             tags = parse(item.record.properties).get(TAGS)
             if tags:
                 found.setdefault((item.record.topic.decode(), tags), []).insert(0, item.physical_offset)

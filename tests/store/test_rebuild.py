@@ -9,7 +9,7 @@ from rmqtool.errors import CorruptFile, Refused
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
@@ -85,7 +85,7 @@ def test_a_log_that_lacks_a_message_of_a_queue_moves_no_entries(golden_copy: Unp
     """Dispatch would put all later entries of that queue one too low."""
     store = golden_copy("clean")
     layout = StoreLayout(str(store))
-    victim = [i for i in CommitLog(layout).walk() if isinstance(i, Found)][250]
+    victim = [i for i in CommitLog(layout).walk() if isinstance(i, LocatedRecord)][250]
     with open(victim.file.path, "r+b") as file:
         file.seek(victim.at + 12)
         file.write((77).to_bytes(4, "big"))  # its queue id

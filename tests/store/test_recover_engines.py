@@ -15,7 +15,7 @@ from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan, recover
@@ -68,7 +68,7 @@ def test_a_choice_against_what_the_store_shows_is_warned_of(
 def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     layout = layout_of(store)
-    victim = [item for item in CommitLog(layout).walk() if isinstance(item, Found)][-30]
+    victim = [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)][-30]
     rewrite(victim, body=victim.record.body[1:], version=2)
     (store / "abort.bak").touch()
     assert planned(store, "5.3").actions == []
@@ -96,7 +96,7 @@ def test_an_inner_batch_without_numbers_ends_the_log_for_5_3_only(
     properties: bytes, ends: bool, golden_copy: Unpacked
 ) -> None:
     store = golden_copy(CASE)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     victim = next(item for item in found[-30:] if len(item.record.body) > 2 * len(properties))
     body = victim.record.body[len(properties) :]
     rewrite(victim, body=body, properties=properties + victim.record.properties)
@@ -144,7 +144,7 @@ def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_c
     layout = layout_of(store)
     counts: dict[tuple[str, int], list[int]] = {}
     for item in CommitLog(layout).walk():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             record = item.record
             counts.setdefault((record.topic.decode(), record.queue_id), []).append(record.physical_offset)
     (topic, queue_id), offsets = max(counts.items(), key=lambda item: len(item[1]))
@@ -226,7 +226,7 @@ def test_exactly_it_is_left_out_and_its_queue_moves(golden_copy: Unpacked) -> No
 def test_a_log_that_ends_with_half_messages_is_in_order(golden_copy: Unpacked) -> None:
     """No queue has them, so they are dispatched at every start, which tells the index nothing new."""
     store = golden_copy(CASE)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     cut_queues(layout_of(store), 3)
     for item in found[-3:]:
         with open(item.file.path, "r+b") as file:
@@ -423,7 +423,7 @@ def test_messages_of_a_topic_with_batch_queues_are_put_nowhere_else(golden_copy:
     recover(layout_of(store, case), release=V5_3)
     layout = layout_of(store, case)
     assert "TopicA" not in {queue.topic for queue in queues_of(layout)}
-    found = [item.record for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    found = [item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
     for queue in batch_queues_of(layout):
         own = [r for r in found if r.topic == b"TopicA" and r.queue_id == queue.queue_id]
         entries = [(entry.queue_offset, entry.physical_offset, entry.batch_num) for entry in queue.entries()]

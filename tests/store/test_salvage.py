@@ -7,7 +7,7 @@ import pytest
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage
@@ -20,8 +20,8 @@ from tests.store.helpers import conf_of, tree
 WITH_LOG = [case for case in goldens.cases() if case != "commitlog-deleted"]
 
 
-def found_in(layout: StoreLayout) -> list[Found]:
-    return [item for item in CommitLog(layout).walk() if isinstance(item, Found)]
+def found_in(layout: StoreLayout) -> list[LocatedRecord]:
+    return [item for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord)]
 
 
 @by_turns(7)
@@ -75,7 +75,7 @@ def test_commits_point_at_their_moved_half_messages(golden_copy: Unpacked, tmp_p
         file.write(b"\0\0\0\0")
     Salvage(StoreLayout(str(store)), str(tmp_path / "new")).run()
     log = CommitLog(StoreLayout(str(tmp_path / "new")))
-    commits = [i.record for i in log.walk() if isinstance(i, Found) and i.record.prepared_transaction_offset]
+    commits = [i.record for i in log.walk() if isinstance(i, LocatedRecord) and i.record.prepared_transaction_offset]
     assert len(commits) == 9
     for commit in commits:
         half = log.read(commit.prepared_transaction_offset)

@@ -10,7 +10,7 @@ from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
 from tests.bad_disk import bad_disk
 from tests.cli.running import Result, process
@@ -35,7 +35,7 @@ def pages(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def bodies(layout: StoreLayout) -> dict[int, Record]:
     """By born timestamp, which counts the messages."""
-    found = (item.record for item in CommitLog(layout).walk() if isinstance(item, Found))
+    found = (item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
     return {record.born_timestamp: record for record in found}
 
 
@@ -62,7 +62,7 @@ def survivors(whole: Path) -> set[int]:
     """Messages none of whose bytes lies in a bad page."""
     kept = set()
     for item in CommitLog(StoreLayout(str(whole))).walk():
-        assert isinstance(item, Found)
+        assert isinstance(item, LocatedRecord)
         stop = item.at + item.record.total_size
         if not any(item.at < end and start < stop for start, end in pages(BAD[Path(item.file.path).name])):
             kept.add(item.record.born_timestamp)

@@ -9,7 +9,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.report import SalvageReport
@@ -22,8 +22,10 @@ from tests.store.helpers import conf_of, rewrite
 FILE = 49152
 
 
-def messages_of(store: Path) -> list[Found]:
-    return [item for item in CommitLog(StoreLayout(str(store), conf_of("clean"))).walk() if isinstance(item, Found)]
+def messages_of(store: Path) -> list[LocatedRecord]:
+    return [
+        item for item in CommitLog(StoreLayout(str(store), conf_of("clean"))).walk() if isinstance(item, LocatedRecord)
+    ]
 
 
 def order_of(store: Path) -> list[tuple[bytes, int, bytes]]:
@@ -33,7 +35,7 @@ def order_of(store: Path) -> list[tuple[bytes, int, bytes]]:
     )
 
 
-def set_number(found: Found, number: int) -> None:
+def set_number(found: LocatedRecord, number: int) -> None:
     with open(found.file.path, "r+b") as file:
         file.seek(found.at + 20)
         file.write(number.to_bytes(8, "big", signed=True))
@@ -93,7 +95,7 @@ def test_a_queue_that_began_anew(tmp_path: Path) -> None:
     there = [
         item.record
         for item in CommitLog(StoreLayout(str(tmp_path / "new"), BrokerConf(sizes))).walk()
-        if isinstance(item, Found) and item.record.topic == b"t"
+        if isinstance(item, LocatedRecord) and item.record.topic == b"t"
     ]
     assert [record.body for record in there] == bodies
     assert [record.queue_offset for record in there] == list(range(86))
@@ -172,7 +174,7 @@ def test_a_blank_that_came_over_a_message_hides_only_that(golden_copy: Unpacked)
     with open(victim.file.path, "r+b") as file:
         file.seek(at)
         assert int.from_bytes(file.read(4), "big") == FILE - at
-    assert not [item for item in items if isinstance(item, Found) and at < item.physical_offset < FILE]
+    assert not [item for item in items if isinstance(item, LocatedRecord) and at < item.physical_offset < FILE]
 
 
 def test_a_sound_log_is_believed(golden: Unpacked) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.true_names import misnamed
 from rmqtool.store.recovery.command import plan
 from tests.amounts import by_turns
@@ -51,7 +51,7 @@ def test_it_is_named_and_does_no_harm(
 
     assert rmqtool("salvage", store, tmp_path / "new").code == 0
     log = CommitLog(StoreLayout(str(tmp_path / "new"), conf_of(case)))
-    assert sum(isinstance(item, Found) for item in log.walk()) == MESSAGES
+    assert sum(isinstance(item, LocatedRecord) for item in log.walk()) == MESSAGES
 
     assert rmqtool("recover", store, "--yes", "--accept-loss").code == 0
     assert rmqtool("undo", store, "--yes").code == 0

@@ -13,7 +13,7 @@ from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan, recover, truncate
 from rmqtool.store.repair.rebuild import rebuild
@@ -94,7 +94,7 @@ def expired(path: Path, count: int) -> Path:
 def test_a_queue_of_which_no_message_is_left_keeps_its_end(tmp_path: Path) -> None:
     """Fillers as its last entries would have every broker take new messages for some that it has already."""
     store = expired(tmp_path / "s", 60)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     cut = found[2].physical_offset
     firsts: dict[tuple[str, int], int] = {}
     for item in found[2:]:
@@ -118,7 +118,7 @@ def test_a_queue_that_cannot_keep_its_end_is_named(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
     for file in (store / "consumequeue").glob("*/*/*"):
         file.unlink()
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     (store / "abort").touch()
     recover(layout_of(store), release=RELEASES["4.9"], exactly=True)  # which leaves out what is before the last files
     report = truncate(layout_of(store), found[2].physical_offset)
@@ -138,7 +138,7 @@ def test_undo_brings_all_back(tmp_path: Path) -> None:
 
 def test_only_at_a_message(tmp_path: Path) -> None:
     store = made(tmp_path / "s", 60)
-    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, LocatedRecord)]
     second, last = found[1], found[-1]
     before = tree(store)
     for offset, said in (

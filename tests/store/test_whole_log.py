@@ -11,7 +11,7 @@ from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.command import plan, recover
 from tests import damage
 from tests.amounts import by_turns
@@ -80,7 +80,7 @@ GAPPED = {
 def intact(store: Path, base: Base) -> set[bytes]:
     """Bodies, with their queue offsets, of all messages that the log has."""
     log = CommitLog(StoreLayout(str(store), base.conf))
-    found = (item.record for item in log.walk() if isinstance(item, Found))
+    found = (item.record for item in log.walk() if isinstance(item, LocatedRecord))
     return {b"%s %d %d " % (r.topic, r.queue_id, r.queue_offset) + r.body for r in found}
 
 

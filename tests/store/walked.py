@@ -22,7 +22,7 @@ from rmqtool.store.check.reading.reading import Reader
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests import damage
 from tests.cli.running import Result, rmqtool
 from tests.store.advised import ASKING, commands_of, conf_file
@@ -156,7 +156,9 @@ def starts(rng: Random, store: Path, conf: BrokerConf | None, problems: list[Fin
     yield ["undo", "STORE"]
     yield ["salvage", "STORE", "NEWSTORE"]
     offsets = [
-        item.physical_offset for item in CommitLog(StoreLayout(str(store), conf)).walk() if isinstance(item, Found)
+        item.physical_offset
+        for item in CommitLog(StoreLayout(str(store), conf)).walk()
+        if isinstance(item, LocatedRecord)
     ]
     if offsets:
         yield ["truncate", "STORE", str(rng.choice(offsets))]

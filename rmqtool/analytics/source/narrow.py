@@ -28,7 +28,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found, next_record
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, next_record
 from rmqtool.store.queues.reader import ConsumeQueue
 
 NEAR = 4096  # bytes between two messages that are read together with what lies between them
@@ -131,7 +131,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
                         return None  # a page of the file was lost: the rest of the chain is too
                     if entry.key_hash == hashed:
                         offsets.add(entry.physical_offset)
-    messages = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), Found)]
+    messages = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), LocatedRecord)]
     starts = np.array([item.physical_offset for item in messages], np.int64)
     stops = starts + np.array([item.record.total_size for item in messages], np.int64)
     starts, stops = np.concatenate((starts, every[bare])), np.concatenate((stops, (every + sizes)[bare]))
@@ -221,7 +221,7 @@ def _find_covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int
         if (starts >= log.segments.files[-1].end).any():
             return None
         item = log.look(int(starts[-1]), crc=False)  # a directory that was renamed is another topic's
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             name = item.record.topic.decode("utf-8", "surrogateescape")
             if (name, item.record.queue_id) != (topic, queue_id):
                 return None

@@ -17,13 +17,13 @@ from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import Damage, Found, walk_file
+from rmqtool.store.log.commit_log import Damage, LocatedRecord, walk_file
 
 
 class _Row:
     """A record, and what is worked out from it once."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: LocatedRecord) -> None:
         self.found, self.record, self.physical_offset = found, found.record, found.physical_offset
 
     @cached_property

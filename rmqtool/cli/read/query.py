@@ -30,7 +30,7 @@ from rmqtool.cli.render.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 if TYPE_CHECKING:
     from rmqtool.admin.live.messages import WireMessage, WireRead
@@ -172,8 +172,8 @@ def query_offset(
 
 
 def _write_pull(
-    result: "GetResult[Found] | WireRead",
-    messages: "Sequence[Found | WireMessage]",
+    result: "GetResult[LocatedRecord] | WireRead",
+    messages: "Sequence[LocatedRecord | WireMessage]",
     asked: tuple[str, int, int, int],
     output: str,
     body: Body,
@@ -189,7 +189,7 @@ def _write_pull(
     write_all(writer(output, PULL_FIELDS, columns), [dict(zip(PULL_FIELDS, (*asked, *answer), strict=True))])
 
 
-def _note_nothing(result: "GetResult[Found] | WireRead", offset: int, known: str) -> None:
+def _note_nothing(result: "GetResult[LocatedRecord] | WireRead", offset: int, known: str) -> None:
     note(
         f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
         f"next offset {result.next_begin_offset}{known}"

@@ -20,7 +20,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.batch import queues_where
 from rmqtool.store.roles.elsewhere import tier_elsewhere
 from rmqtool.words import counted
@@ -66,7 +66,7 @@ def say_damage(item: Damage) -> None:
 
 def say_no_record(log: CommitLog, offset: int, more: str) -> None:
     """Note that no record begins where a range does, although the log has bytes there."""
-    if log.segments.find(offset) is not None and not isinstance(log.look(offset, crc=False), Found):
+    if log.segments.find(offset) is not None and not isinstance(log.look(offset, crc=False), LocatedRecord):
         note(f"no record begins at {offset}: {more}")
 
 
@@ -81,10 +81,10 @@ def run_commitlog_dump(
     start, stop = chosen.physical
     damaged = False
 
-    def has(item: Found) -> bool:
+    def has(item: LocatedRecord) -> bool:
         return chosen.has(item.record)
 
-    def found() -> Iterator[Found]:
+    def found() -> Iterator[LocatedRecord]:
         nonlocal damaged
         for item in source:
             if isinstance(item, Damage):
@@ -121,7 +121,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     start, stop = parse_range(offset) if offset else (max(log.min_offset, 0), None)
     if offset and ":" not in offset:
         item = log.look(start, crc=False)
-        stop = start + (item.record.total_size if isinstance(item, Found) else 64)
+        stop = start + (item.record.total_size if isinstance(item, LocatedRecord) else 64)
         say_no_record(log, start, "64 bytes are shown")
     if stop is not None and stop <= start:
         say_empty(offset=(start, stop))

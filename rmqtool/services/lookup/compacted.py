@@ -9,7 +9,7 @@ from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.get_message import GetResult, limits
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import open_any_queue
 from rmqtool.store.queues.compaction import CompactionQueue, compaction_queues, key_of
 from rmqtool.store.releases.rules import COMPACTED, topics_with
@@ -31,7 +31,7 @@ def compacted_queue(layout: StoreLayout, topic: str, queue_id: int, warn: Warn) 
     return CompactionQueue(layout, topic, queue_id) if is_compacted(layout, topic, warn) else None
 
 
-def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> GetResult[Found]:
+def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> GetResult[LocatedRecord]:
     """One pull of up to so many messages, as a master answers it: of one file, from the first message at or after the
     offset on.
     """
@@ -42,7 +42,7 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [])
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high if low else low, low, high, [])
-    messages: list[Found] = []
+    messages: list[LocatedRecord] = []
     total, following, status = 0, offset, GetStatus.NO_MATCHED_MESSAGE
     end = queue.log.files[-1].end if queue.log.files else 0
     for _base, units in queue.runs(queue.file_of(offset)):
@@ -63,18 +63,18 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
     return GetResult(GetStatus.OFFSET_FOUND_NULL, 0, low, high, [])
 
 
-def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[Found]:
+def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[LocatedRecord]:
     """The newest message of each key of a topic, or of some keys; queue by queue, oldest first.
 
     Clients normally send a key to one queue. Otherwise each queue has its own newest message.
     """
-    messages: list[Found] = []
+    messages: list[LocatedRecord] = []
     for queue in compaction_queues(layout, topic):
         messages += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
     return messages
 
 
-def only_compacted(layout: StoreLayout, topic: str) -> Iterator[Found]:
+def only_compacted(layout: StoreLayout, topic: str) -> Iterator[LocatedRecord]:
     """Messages of a topic that only its compaction log still has."""
     log = CommitLog(layout)
     for queue in compaction_queues(layout, topic):

@@ -12,7 +12,7 @@ from rmqtool.kernels.tables.limit import Limit
 from rmqtool.rules.releases import Release
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.store.layout.paths import UNIT
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
@@ -54,7 +54,7 @@ def physical_memory() -> int:
 
 def get_message(
     log: CommitLog, queue: AnyQueue | None, offset: int, max_msg_nums: int, *, release: Release | None = None
-) -> GetResult[Found]:
+) -> GetResult[LocatedRecord]:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
     Args:
@@ -62,7 +62,7 @@ def get_message(
     """
     if isinstance(queue, BatchQueue):
         low = queue.min_offset(log.min_offset, release)
-        nothing: GetResult[Found] | None = nothing_at(offset, low, queue.max_offset)
+        nothing: GetResult[LocatedRecord] | None = nothing_at(offset, low, queue.max_offset)
         if nothing is not None:
             return nothing
         end = log.segments.files[-1].end if log.segments.files else 0
@@ -221,7 +221,7 @@ def select_batches(
     return GetResult(status, following, low, high, records)
 
 
-def asked_for(result: GetResult[Found], queue: AnyQueue | None, offset: int, count: int) -> list[Found]:
+def asked_for(result: GetResult[LocatedRecord], queue: AnyQueue | None, offset: int, count: int) -> list[LocatedRecord]:
     """The messages of an answer from the offset on, at most this many."""
     if not isinstance(queue, BatchQueue):
         return result.messages

@@ -18,7 +18,7 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 
 if TYPE_CHECKING:
     from rmqtool.store.queues.message_store import RocksIndex
@@ -114,7 +114,7 @@ class _Index:
         """Positions, by topic, of messages not in RocksDB's index; the log is read once for all topics."""
         offsets: dict[bytes, list[int]] = {}
         for item in self._log.walk(self._behind):
-            if isinstance(item, Found):
+            if isinstance(item, LocatedRecord):
                 offsets.setdefault(item.record.topic, []).append(item.physical_offset)
         return offsets
 
@@ -141,7 +141,7 @@ class KeyReader:
         self._index = _Index(self.log, warn)
         self._batch_topics = _batch_topics(layout)
 
-    def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
+    def query(self, topic: str, key: str, search: Search = Search()) -> list[LocatedRecord]:  # noqa: B008 (immutable)
         """Messages of a topic with a key that are in the index, in log order."""
         wanted = _raw(topic)
         batches = _batches(self.log.layout, topic, search) if topic in self._batch_topics else set[int]()
@@ -152,7 +152,7 @@ class KeyReader:
         return _by_index(self.log, self._index, batches, topic, key, search, matches)
 
 
-def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
+def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[LocatedRecord]:
     """Messages of a topic with a key, in log order.
 
     Args:
@@ -170,11 +170,11 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
 def _with_compacted(
     layout: StoreLayout,
     topics: Iterable[str],
-    found: list[Found],
+    found: list[LocatedRecord],
     search: Search,
     warn: Warn,
     matches: Callable[[Record], bool],
-) -> list[Found]:
+) -> list[LocatedRecord]:
     """The messages, preceded by expired ones that only the tier or compaction logs still have."""
     names = list(topics)
     found = [*_in_tier(layout, names, search, matches), *found][: search.limit]
@@ -198,14 +198,14 @@ def _with_compacted(
 
 def _in_tier(
     layout: StoreLayout, topics: Collection[str], search: Search, matches: Callable[[Record], bool]
-) -> Iterator[Found]:
+) -> Iterator[LocatedRecord]:
     if tier_sign(layout) is None:
         return
     from rmqtool.services.lookup.tiered import only_tiered  # most stores have no tier
 
     tiered = only_tiered(layout, lambda topic, _queue_id: topic in topics)
     for item in tiered.walk(lambda topic, _queue_id: topic in topics) if tiered is not None else ():
-        if isinstance(item, Found) and search.has_time(item.record):
+        if isinstance(item, LocatedRecord) and search.has_time(item.record):
             yield from matching(item, matches)
 
 
@@ -217,10 +217,10 @@ def _by_index(
     key: str,
     search: Search,
     matches: Callable[[Record], bool],
-) -> list[Found]:
+) -> list[LocatedRecord]:
     # collisions are removed later, so the limit must not apply before
     offsets = index.offsets(topic, key, search)
-    found: list[list[Found]] = []  # by record
+    found: list[list[LocatedRecord]] = []  # by record
     count = 0
     for offset in sorted(offsets | batches if batches else offsets, reverse=search.newest):
         message = log.read(offset, crc=False)
@@ -258,7 +258,7 @@ def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
     return offsets
 
 
-def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
+def matching(found: LocatedRecord, matches: Callable[[Record], bool]) -> list[LocatedRecord]:
     """The matching messages of a record; all of a batch if the batch itself matches, by its id."""
     if not is_inner_batch(found.record.sys_flag):
         return [found] if matches(found.record) else []
@@ -267,10 +267,12 @@ def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
     return chosen or (messages if matches(found.record) else [])
 
 
-def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
+def _scan(
+    log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn
+) -> list[LocatedRecord]:
     from rmqtool.progress import stage
 
-    messages: list[Found] = []
+    messages: list[LocatedRecord] = []
     needle, low = _raw(hint), max(log.min_offset, 0)
     with stage("reading the log", max(log.written_end - low, 0)) as reading:
         for item in log.walk():
@@ -288,7 +290,7 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
 
 def query_id(
     layout: StoreLayout, message_id: str, search: Search, warn: Warn, topics: tuple[str, ...] = ()
-) -> list[Found]:
+) -> list[LocatedRecord]:
     """Messages with this offset id or unique id, in log order: every copy with a unique id, and all messages of a batch
     with its offset id.
 
@@ -309,7 +311,7 @@ def query_id(
             ):
                 return list(message.messages())[: search.limit]
     index, batch_topics = _Index(log, warn), _batch_topics(layout)
-    messages: list[Found] = []
+    messages: list[LocatedRecord] = []
     for name in filter(chosen.has_topic, _topics(layout)):
         inside = _batches(layout, name, search) if name in batch_topics else set[int]()
         messages += _by_index(log, index, inside, name, message_id, search, has_id(_raw(name), message_id))

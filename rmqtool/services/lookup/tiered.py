@@ -10,7 +10,7 @@ from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.get_message import GetResult
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import LocatedRecord
 
 if TYPE_CHECKING:
     from rmqtool.store.tier.only_tiered import OnlyTiered
@@ -28,7 +28,7 @@ def only_tiered(layout: StoreLayout, asked: Callable[[str, int], bool]) -> "Only
 
 def get_tiered(
     layout: StoreLayout, topic: str, queue_id: int, offset: int, max_msg_nums: int, high: int
-) -> GetResult[Found] | None:
+) -> GetResult[LocatedRecord] | None:
     """One pull from the tier, of up to so many messages that it alone has; None where that is not what answers it.
 
     Args:
@@ -41,18 +41,23 @@ def get_tiered(
     if offset < alone.start:
         return GetResult(GetStatus.OFFSET_TOO_SMALL, alone.start, alone.start, high, [])
     stop = min(offset + max(max_msg_nums, 1), alone.stop)
-    messages = [item for item in tiered.walk_queue(topic, queue_id, range(offset, stop)) if isinstance(item, Found)]
+    messages = [
+        item for item in tiered.walk_queue(topic, queue_id, range(offset, stop)) if isinstance(item, LocatedRecord)
+    ]
     status = GetStatus.FOUND if messages else GetStatus.MESSAGE_WAS_REMOVING
     return GetResult(status, stop, alone.start, max(high, alone.stop), messages)
 
 
-def tiered_by_time(layout: StoreLayout, topic: str, queue_id: int, timestamp: int) -> tuple[int, Found | None] | None:
+def tiered_by_time(
+    layout: StoreLayout, topic: str, queue_id: int, timestamp: int
+) -> tuple[int, LocatedRecord | None] | None:
     """(queue offset, message) of the first one stored at a time or later that the tier alone has; None without any."""
     tiered = only_tiered(layout, lambda *queue: queue == (topic, queue_id))
     at = tiered.offset_by_time(topic, queue_id, timestamp) if tiered is not None else None
     if tiered is None or at is None:
         return None
     found = next(
-        (item for item in tiered.walk_queue(topic, queue_id, range(at, at + 1)) if isinstance(item, Found)), None
+        (item for item in tiered.walk_queue(topic, queue_id, range(at, at + 1)) if isinstance(item, LocatedRecord)),
+        None,
     )
     return at, found

@@ -12,7 +12,7 @@ from formats.message.read import Record
 from formats.primitives import host_text
 from rmqtool.contract import message_row
 from rmqtool.errors import CorruptFile
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import LocatedRecord
 
 
 class StoredMessage:
@@ -25,7 +25,7 @@ class StoredMessage:
         record: the record as it is stored, every field in bytes and numbers.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: LocatedRecord) -> None:
         self.record: Record = found.record
         self.physical_offset: int = found.physical_offset
         self._path, self._at = found.file.path, found.at

@@ -25,7 +25,7 @@ from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Found, claimed_size
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
@@ -224,7 +224,7 @@ class Reading:
             return None
         return record_in(file.mapped(), file.base, physical_offset - file.base, size)
 
-    def message(self, physical_offset: int) -> Found | None:
+    def message(self, physical_offset: int) -> LocatedRecord | None:
         """The message at an offset, or None."""
         return self.log.read(physical_offset)
 
@@ -235,7 +235,7 @@ class Reading:
         message = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return message.record.store_timestamp if message is not None else -1
 
-    def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
+    def by_key(self, topic: str, key: str, search: Search) -> list[LocatedRecord]:
         """Messages with a key or unique id, through the index."""
         if self._keys is None or self._keys[0] != self.end:
             self._keys = self.end, KeyReader(self.store.layout, lambda _text: None)
@@ -298,7 +298,7 @@ class LiveReading(Reading):
         self._dispatch()
         return self.store.live.queue_end(topic, queue_id)
 
-    def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
+    def by_key(self, topic: str, key: str, search: Search) -> list[LocatedRecord]:
         self._dispatch()
         return super().by_key(topic, key, search)
 

@@ -21,7 +21,7 @@ from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
 from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
@@ -278,7 +278,7 @@ class Store:
             position = message.entry.physical_offset
             file = log.segments.find(position)
             if file is not None:
-                yield StoredMessage(Found(file, position - file.base, message.record))
+                yield StoredMessage(LocatedRecord(file, position - file.base, message.record))
 
     def _batches(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[StoredMessage]:
         while start < stop:

@@ -21,7 +21,7 @@ from rmqtool.services.retries.retries import Retries
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.transactions.half_messages import first_behind
 from rmqtool.store.append.outgoing import Message
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
@@ -135,7 +135,7 @@ class Requeue:
         config = self._known.topics.get(topic) if self._known is not None else None
         return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
-    def _message(self, found: Found, topic: str, queue_id: int, dead_id: str) -> Message:
+    def _message(self, found: LocatedRecord, topic: str, queue_id: int, dead_id: str) -> Message:
         properties = parse(found.record.properties)
         for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
             properties.pop(name, None)

@@ -31,7 +31,7 @@ from rmqtool.services.lookup.queue_messages import (
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ class Retries:
         topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
         return sorted({self._names.of(topic).group for topic in topics})
 
-    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
+    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, LocatedRecord]]:
         """Every dead letter with its message, group by group in the order in which they died, then those to come."""
         scheduled, targets = self._find_scheduled(pending=True)
         for group in groups or self._groups(DLQ_PREFIX, targets):

@@ -18,7 +18,7 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.outgoing import Message
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 GROUP_NOT_EXIST = 26
 _FIRST_LEVEL = 3
@@ -37,7 +37,7 @@ class SendBackStore:
         self._random = random or Random()
         self._log = CommitLog(store.layout)
 
-    def _read(self, physical_offset: int) -> Found | None:
+    def _read(self, physical_offset: int) -> LocatedRecord | None:
         message = self._log.read(physical_offset)
         if message is None:
             self._log = CommitLog(self.store.layout)  # the log may have grown a file

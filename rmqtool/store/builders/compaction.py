@@ -26,7 +26,7 @@ from rmqtool.store.disk import files as disk
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found, walk_file
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, walk_file
 from rmqtool.store.queues.batch import open_any_queue, queues_where
 from rmqtool.store.queues.compaction import (
     FOLDER,
@@ -186,7 +186,7 @@ class CompactionBuilder:
         wanted: dict[int, _Message] = {}
         for file in queue.log:
             for item in walk_file(file, 0, file.size, last=file is queue.log.files[-1]):
-                if isinstance(item, Found):
+                if isinstance(item, LocatedRecord):
                     self._take(wanted, queue, item)
         if (limit := self._limits.get((queue.topic, queue.queue_id))) is not None:
             wanted = {offset: message for offset, message in wanted.items() if offset < limit}
@@ -221,10 +221,13 @@ class CompactionBuilder:
         start = last.physical_offset + last.size if last is not None else None
         topic = entries.topic.encode("utf-8", "surrogateescape")
         for item in self.log.walk(start, crc=False):
-            if isinstance(item, Found) and (item.record.topic, item.record.queue_id) == (topic, entries.queue_id):
+            if isinstance(item, LocatedRecord) and (item.record.topic, item.record.queue_id) == (
+                topic,
+                entries.queue_id,
+            ):
                 raise Refused(f"{entries.path}: lacks messages that the log has: rebuild consumequeue first")
 
-    def _take(self, found: dict[int, _Message], queue: CompactionQueue, item: Found) -> None:
+    def _take(self, found: dict[int, _Message], queue: CompactionQueue, item: LocatedRecord) -> None:
         record = item.record
         topic = queue.topic.encode("utf-8", "surrogateescape")
         if (record.topic, record.queue_id) != (topic, queue.queue_id):
@@ -244,7 +247,7 @@ class CompactionBuilder:
         topic, known, last = queue.topic.encode("utf-8", "surrogateescape"), set(), -1
         for unit in queue.entries():
             there = queue.look(unit)
-            if not isinstance(there, Found) or unit.base_queue_offset <= last:
+            if not isinstance(there, LocatedRecord) or unit.base_queue_offset <= last:
                 return False
             record = there.record
             says = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)

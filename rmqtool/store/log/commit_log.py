@@ -26,7 +26,7 @@ _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # both versions be
 _HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
 
 
-class Found(NamedTuple):
+class LocatedRecord(NamedTuple):
     """A record and where it lies."""
 
     file: Segment
@@ -38,11 +38,11 @@ class Found(NamedTuple):
         """Its real position in the log, whatever the record says of itself."""
         return self.file.base + self.at
 
-    def messages(self) -> "Iterator[Found]":
+    def messages(self) -> "Iterator[LocatedRecord]":
         """The messages of the record: those of an inner batch of 5.x, else the record itself."""
         if is_inner_batch(self.record.sys_flag):
             for record in messages_in(self.record):
-                yield Found(self.file, self.at, record)
+                yield LocatedRecord(self.file, self.at, record)
         else:
             yield self
 
@@ -77,18 +77,18 @@ class CommitLog:
         files = self.segments.files
         return files[-1].base + has_bytes(files[-1].path, 0, files[-1].size) if files else 0
 
-    def first(self) -> Found | None:
+    def first(self) -> LocatedRecord | None:
         """The record with which the log begins; None without one."""
         if not (files := self.segments.files):
             return None
         return self.read(files[0].base + record_start(files[0].mapped(), 0), crc=False)
 
-    def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
+    def read(self, physical_offset: int, *, crc: bool = True) -> LocatedRecord | None:
         """The record at an offset, or None where there is none."""
         item = self.look(physical_offset, crc=crc)
-        return item if isinstance(item, Found) else None
+        return item if isinstance(item, LocatedRecord) else None
 
-    def look(self, physical_offset: int, *, crc: bool = True) -> Found | Damage:
+    def look(self, physical_offset: int, *, crc: bool = True) -> LocatedRecord | Damage:
         """The record at an offset, or what is there instead."""
         file = self.segments.find(physical_offset)
         if file is None:
@@ -99,7 +99,7 @@ class CommitLog:
         record = record_at(view, at, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
-        return Found(file, at, record)
+        return LocatedRecord(file, at, record)
 
     def end(self, hint: int = -1) -> tuple[int, int | None]:
         """(offset after the last record, store timestamp of the last one seen), as far as the log reads without damage.
@@ -127,7 +127,9 @@ class CommitLog:
                 return file.base + at, last
             file, at = following, 0
 
-    def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
+    def walk(
+        self, start: int | None = None, stop: int | None = None, *, crc: bool = True
+    ) -> Iterator[LocatedRecord | Damage]:
         """Records that begin in [start, stop), in order, with every damaged range between them.
 
         A start inside a file is moved to the next record that says its own position. What does not say its own position
@@ -148,7 +150,7 @@ class CommitLog:
 
 def walk_file(
     file: Segment, at: int, limit: int, *, last: bool, crc: bool = True
-) -> Generator[Found | Damage, None, int]:
+) -> Generator[LocatedRecord | Damage, None, int]:
     """One file's share of :meth:`CommitLog.walk`: what begins in [at, limit), and what follows it without a position.
 
     Args:
@@ -166,7 +168,7 @@ def walk_file(
     while at < size and (at < limit or not says_position(view, file.base, at)):
         record = record_at(view, at, size, crc=crc)
         if isinstance(record, Record):
-            yield Found(file, at, record)
+            yield LocatedRecord(file, at, record)
             at = record_start(view, at + record.total_size)
         else:
             blank = record.ending is Ending.FILLER

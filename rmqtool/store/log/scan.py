@@ -15,7 +15,7 @@ from rmqtool.kernels.search import find
 from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 
 ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
 _WINDOW = 8 << 20  # bytes after which pages are given back
@@ -94,7 +94,7 @@ def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[FileRo
 
 
 def _one_by_one(
-    walked: Generator[Found | Damage, None, int], file: Segment, view: memoryview
+    walked: Generator[LocatedRecord | Damage, None, int], file: Segment, view: memoryview
 ) -> Generator[FileRows | Damage, None, int]:
     """The same with rows for each record; returns what the walk returns."""
     while True:
@@ -103,7 +103,7 @@ def _one_by_one(
         except StopIteration as stop:
             following: int = stop.value
             return following
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             columns = np.array(row_of(item.record, item.at), np.int64)[:, np.newaxis]
             yield FileRows(file, view, Rows(*columns))
         else:

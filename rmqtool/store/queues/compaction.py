@@ -20,7 +20,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.store.disk.remote import need, record_at
 from rmqtool.store.disk.segments import Segment, Segments, files_below, offset_name
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
-from rmqtool.store.log.commit_log import Damage, Found
+from rmqtool.store.log.commit_log import Damage, LocatedRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,7 +199,7 @@ class CompactionQueue:
             for row in units[units["base_queue_offset"] >= start].tolist():
                 yield BatchEntry(*row)
 
-    def look(self, entry: BatchEntry, *, crc: bool = True) -> Found | Damage:
+    def look(self, entry: BatchEntry, *, crc: bool = True) -> LocatedRecord | Damage:
         """The record that a unit leads to, or what is there instead; positions are those of this log."""
         position = entry.physical_offset
         file = self.log.find(position)
@@ -209,27 +209,30 @@ class CompactionQueue:
         record = record_at(view, position - file.base, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, position - file.base, position, 0, record.ending, record.reason)
-        return Found(file, position - file.base, record)
+        return LocatedRecord(file, position - file.base, record)
 
-    def at(self, position: int, size: int) -> Found | None:
+    def at(self, position: int, size: int) -> LocatedRecord | None:
         """The record of a unit; None where there is none."""
         message = self.look(BatchEntry(position, size, 0, 0, 0, 1), crc=False)
-        return message if isinstance(message, Found) else None
+        return message if isinstance(message, LocatedRecord) else None
 
-    def read(self, start: int = 0) -> Iterator[Found]:
+    def read(self, start: int = 0) -> Iterator[LocatedRecord]:
         """The messages of queue offsets from ``start`` on, in order; what its unit does not lead to is passed over."""
         topic = self.topic.encode("utf-8", "surrogateescape")
         for entry in self.entries(start):
             message = self.look(entry, crc=False)
-            if isinstance(message, Found) and (message.record.topic, message.record.queue_id) == (topic, self.queue_id):
+            if isinstance(message, LocatedRecord) and (message.record.topic, message.record.queue_id) == (
+                topic,
+                self.queue_id,
+            ):
                 yield message
 
-    def latest(self) -> dict[str, Found]:
+    def latest(self) -> dict[str, LocatedRecord]:
         """Key to its newest message, the oldest of these first. A key whose newest message has no body is deleted.
 
         The key is the whole of the property KEYS, as a compaction has it. Memory holds one message of each key.
         """
-        newest: dict[str, Found] = {}
+        newest: dict[str, LocatedRecord] = {}
         for message in self.read():
             key = key_of(message)
             newest.pop(key, None)  # the newest moves to the end
@@ -244,7 +247,7 @@ def _without_empty_last(segments: Segments) -> list[Segment]:
     return files[:-1] if files and not files[-1].size else files
 
 
-def key_of(message: Found) -> str:
+def key_of(message: LocatedRecord) -> str:
     """What a compaction takes for the message's key; empty without one."""
     return parse(message.record.properties).get(KEYS, "")
 

@@ -15,7 +15,7 @@ from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
@@ -36,7 +36,7 @@ def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
     start = verdict.end + 1 if verdict.lost_from is None else verdict.lost_from
     for item in log.walk(start) if cut else ():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             record = item.record
             counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
     return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut

@@ -10,7 +10,7 @@ from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
@@ -78,5 +78,5 @@ class DeletedTopics:
         return {
             item.record.topic
             for item in log.walk(start, crc=False)
-            if isinstance(item, Found) and item.record.store_timestamp > self.changed
+            if isinstance(item, LocatedRecord) and item.record.store_timestamp > self.changed
         }

@@ -4,7 +4,7 @@ import os
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
 from rmqtool.store.recovery.warnings import of_other_names
@@ -21,7 +21,7 @@ def kept_by_salvage(recovery: Recovery) -> int:
     last: dict[tuple[str, int], int] = {}  # store timestamp of what is kept
     kept = 0
     for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
-        if not isinstance(item, Found) or recovery.inputs.rules.stumbles_over(item.record):
+        if not isinstance(item, LocatedRecord) or recovery.inputs.rules.stumbles_over(item.record):
             continue
         key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
         stored = item.record.store_timestamp
@@ -136,7 +136,7 @@ def _lacks_index(recovery: Recovery) -> bool:
     if recovery.index.files or not recovery.inputs.indexed:
         return False
     for number, item in enumerate(recovery.inputs.log.walk(None, recovery.verdict.end, crc=False)):
-        if isinstance(item, Found) and {KEYS, UNIQ_KEY} & parse(item.record.properties).keys():
+        if isinstance(item, LocatedRecord) and {KEYS, UNIQ_KEY} & parse(item.record.properties).keys():
             return True
         if number >= _LOOKED_AT:
             break

@@ -13,7 +13,7 @@ from formats.message.build import BLANK_SIZE, build_blank
 from rmqtool.store.disk.files import make_file
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.reading import check_records
-from rmqtool.store.log.commit_log import CommitLog, Found, next_in_file, walk_file
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, next_in_file, walk_file
 
 Stage = Callable[[], str]
 
@@ -126,7 +126,7 @@ def _end_of_records(file: Segment) -> int:
     """Byte behind the last record of a file, past damage before it."""
     at = check_records(file.view(), 0, file.size, crc=False)[0].at
     for item in walk_file(file, at, file.size, last=True, crc=False):
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             at = item.at + item.record.total_size
     file.release()
     return at

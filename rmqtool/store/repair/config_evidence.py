@@ -12,7 +12,7 @@ from rmqtool.store.check.marks import queues_are_files
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 SURE_QUEUES = 1024  # the most that a broker makes by itself (BenchmarkTest); more must be proved by as many directories
@@ -91,7 +91,7 @@ def find_delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
     pending: dict[str, dict[int, int]] = {}  # unique key to levels and queue offsets
     offsets: dict[int, int] = {}
     for item in CommitLog(layout).walk():
-        if not isinstance(item, Found) or REAL_TOPIC.encode() not in item.record.properties:
+        if not isinstance(item, LocatedRecord) or REAL_TOPIC.encode() not in item.record.properties:
             continue
         properties = parse(item.record.properties)
         unique = properties.get(UNIQ_KEY)

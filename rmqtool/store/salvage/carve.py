@@ -33,7 +33,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
@@ -149,14 +149,14 @@ class Salvage:
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
         for item in self._only_tiered().by_time():
-            if isinstance(item, Found):
+            if isinstance(item, LocatedRecord):
                 self._take_tiered(item)
             else:
                 self.lost.damage(item)
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for item in self.log.walk():
                 copying.done = item.physical_offset - self._first
-                if isinstance(item, Found):
+                if isinstance(item, LocatedRecord):
                     self._take(item)
                 else:
                     self.lost.damage(item)
@@ -269,7 +269,7 @@ class Salvage:
             return conf
         return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: LocatedRecord) -> None:
         record = found.record
         self._light = self._light or _LIGHT_MARK in record.properties
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
@@ -315,7 +315,7 @@ class Salvage:
             )
         return tiered
 
-    def _take_tiered(self, found: Found) -> None:
+    def _take_tiered(self, found: LocatedRecord) -> None:
         """A message that the tier alone has; it is of a plain queue, and no half message."""
         record, span = found.record, span_of(found.record)
         queue = self.queues[record.topic, record.queue_id]
@@ -330,7 +330,7 @@ class Salvage:
         self.writer.append(pack_moved(record, moved))
         self.messages += 1
 
-    def _number(self, found: Found) -> int | None:
+    def _number(self, found: LocatedRecord) -> int | None:
         """The queue offset that a record has in the new store; None for one that was there already."""
         record, span = found.record, span_of(found.record)
         key = (record.topic, record.queue_id)

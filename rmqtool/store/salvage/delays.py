@@ -4,7 +4,7 @@ from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import ConsumeQueue, open_queue
 from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue
@@ -57,7 +57,7 @@ def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
     return others
 
 
-def _is_same(before: Found | None, after: Found | None) -> bool:
+def _is_same(before: LocatedRecord | None, after: LocatedRecord | None) -> bool:
     """Whether two records are the same message, wherever they lie."""
     if before is None or after is None:
         return False

@@ -16,7 +16,7 @@ from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.log.dledger import uncommitted_words, why_not_read
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
@@ -131,7 +131,7 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
     )
 
 
-def tell_torn(found: Found, tell: Tell) -> None:
+def tell_torn(found: LocatedRecord, tell: Tell) -> None:
     """Tell a message that is taken though the end of its properties is lost."""
     if (torn := torn_properties(found.record)) is not None:
         tell(Damage(found.file.path, found.at, found.physical_offset, found.record.total_size, Ending.DAMAGED, torn))

@@ -6,7 +6,7 @@ from heapq import merge
 from formats.message.read import Record
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.tier.left_behind import alone_in
 from rmqtool.store.tier.tier import Key, Stretch, Tier
@@ -46,7 +46,7 @@ class OnlyTiered:
             if self._tier is not None and (asked is None or asked(topic, queue_id)):
                 yield from self._tier.stretches(topic, queue_id, offsets)
 
-    def walk(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[Found | Damage]:
+    def walk(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[LocatedRecord | Damage]:
         """All of them, queue by queue; their physical offset is their position in the tier.
 
         Args:
@@ -67,7 +67,7 @@ class OnlyTiered:
         """As :meth:`Tier.record`."""
         return self._tier.record(topic, queue_id, queue_offset) if self._tier is not None else None
 
-    def walk_queue(self, topic: str, queue_id: int, offsets: range) -> Iterator[Found | Damage]:
+    def walk_queue(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
         """As :meth:`Tier.walk`."""
         return self._tier.walk(topic, queue_id, offsets) if self._tier is not None else iter(())
 
@@ -77,7 +77,7 @@ class OnlyTiered:
             return None
         return self._tier.offset_by_time(topic, queue_id, self.offsets[topic, queue_id].stop, timestamp)
 
-    def by_time(self) -> Iterator[Found | Damage]:
+    def by_time(self) -> Iterator[LocatedRecord | Damage]:
         """All of them in the order of their store times, as far as that keeps the order of each queue."""
         if (tier := self._tier) is None:
             return iter(())
@@ -85,10 +85,10 @@ class OnlyTiered:
         return (item for _time, item in merge(*queues, key=lambda one: one[0]))
 
 
-def _timed(items: Iterator[Found | Damage]) -> Iterator[tuple[int, Found | Damage]]:
+def _timed(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
     time = 0
     for item in items:
-        time = max(time, item.record.store_timestamp) if isinstance(item, Found) else time
+        time = max(time, item.record.store_timestamp) if isinstance(item, LocatedRecord) else time
         yield time, item
 
 
@@ -104,7 +104,9 @@ class LogWithTier(CommitLog):
         super().__init__(layout)
         self.tiered = OnlyTiered(layout, first_of)
 
-    def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
+    def walk(
+        self, start: int | None = None, stop: int | None = None, *, crc: bool = True
+    ) -> Iterator[LocatedRecord | Damage]:
         """As the commit log's; a range of it is of the log alone, because positions in the tier are others."""
         if start is None and stop is None:
             yield from self.tiered.walk()

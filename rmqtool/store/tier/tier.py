@@ -23,7 +23,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.tier_signs import METADATA, tier_sign
 from rmqtool.store.layout.tiered import tiered_files
-from rmqtool.store.log.commit_log import CommitLog, Damage, Found, walk_file
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 
 Key = tuple[str, int]  # topic, queue id
@@ -151,7 +151,7 @@ class Tier:
             if file.base < high and file.end > low
         ]
 
-    def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[Found | Damage]:
+    def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
         """The messages of queue offsets that the tier has, in order; their physical offset is their position in it."""
         for file, start, stop in self.stretches(topic, queue_id, offsets):
             yield from walk_file(file, start, stop, last=True)

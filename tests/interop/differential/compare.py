@@ -12,7 +12,7 @@ from formats.queues.consume import is_valid
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import SCANNED_FILES, ConsumeQueue, QueueEntry
 from rmqtool.store.recovery.report import RecoveryReport, StoreState
 from tests import damage
@@ -46,7 +46,7 @@ def excused(damaged: Path, seen: dict[str, Any], report: RecoveryReport) -> str 
 
 def displaced(layout: StoreLayout) -> bool:
     """Whether a record in the log says another position than it has."""
-    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, Found))
+    found = (item for item in CommitLog(layout).walk(crc=False) if isinstance(item, LocatedRecord))
     return any(item.record.physical_offset != item.physical_offset for item in found)
 
 

@@ -25,7 +25,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import read_timer
@@ -378,7 +378,7 @@ def _stands_still(store: Path, conf: BrokerConf) -> bool:
 
 def _records(store: Path, conf: BrokerConf) -> Iterator[Any]:
     for item in CommitLog(StoreLayout(str(store), conf)).walk():
-        if isinstance(item, Found):
+        if isinstance(item, LocatedRecord):
             yield item
 
 

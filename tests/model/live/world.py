@@ -27,7 +27,7 @@ from rmqtool.client.producing.message import NotSent
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.model.neighbours import Neighbour
 from tests.model.world import Wrong
 
@@ -278,17 +278,17 @@ def _body(number: int) -> bytes:
     return b"<%d>" % number + b"z" * (number % 300)
 
 
-def _number(found: Found) -> int | None:
+def _number(found: LocatedRecord) -> int | None:
     record = found.record
     if record.topic.decode() not in (SENT, REPLAYED) or not (body := _BODY.match(record.body)):
         return None
     return int(body[1])
 
 
-def _walk(store: Path) -> Iterator[Found]:
+def _walk(store: Path) -> Iterator[LocatedRecord]:
     if store.exists():
         for item in CommitLog(StoreLayout(str(store), BrokerConf(dict(SIZES)))).walk():
-            if isinstance(item, Found):
+            if isinstance(item, LocatedRecord):
                 yield item
 
 

@@ -20,7 +20,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import is_zero
-from rmqtool.store.log.commit_log import Damage, Found, says_position
+from rmqtool.store.log.commit_log import Damage, LocatedRecord, says_position
 from rmqtool.store.queues.batch import open_any_queue
 from rmqtool.store.queues.compaction import FOLDER, POSITIONS, CompactionQueue, compaction_queues_of, positions_of
 from rmqtool.store.releases.rules import COMPACTED, topics_with
@@ -194,7 +194,7 @@ class _Check:
         while at + 8 <= len(view) and says_position(view, file.base, at):
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
             unit = BatchEntry(file.base + at, size, 0, 0, 0, 1)
-            if size <= 0 or not isinstance(self.queue.look(unit), Found):
+            if size <= 0 or not isinstance(self.queue.look(unit), LocatedRecord):
                 break
             records, at = records + 1, at + size
         file.release()

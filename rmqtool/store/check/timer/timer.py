@@ -13,7 +13,7 @@ from formats.variants.message_store import PLACE
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import LocatedRecord
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.message_store import Timeline, timeline_of
 from rmqtool.store.queues.reader import open_queue
@@ -168,7 +168,7 @@ class _Check:
         offset, size = int(unit["physical_offset"]), int(unit["message_size"])
         there = self.ctx.log.look(offset, crc=False)
         name, at = self._place(int(found.position[number]))
-        if isinstance(there, Found):
+        if isinstance(there, LocatedRecord):
             topic = there.record.topic.decode("utf-8", "replace")
             expected, actual = f"{timer.TOPIC}, {size} bytes", f"{topic}, {there.record.total_size} bytes"
             self.ctx.found.add("timer-other-message", name, offset=at, expected=expected, actual=actual)
