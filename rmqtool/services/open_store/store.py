@@ -249,7 +249,7 @@ class Store:
                 on_damage(item)
                 continue
             for message in item.messages():
-                if everything or wanted.has(message.record):
+                if everything or wanted.has(message.record, message.physical_offset):
                     yield StoredMessage(message)
 
     def queue_messages(
