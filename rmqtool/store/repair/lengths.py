@@ -7,7 +7,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.mending import cut_short, default_length, way_on, way_on_alone
+from rmqtool.store.layout.mending import cut_short, default_length, remedy_for, remedy_for_only_file
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
@@ -61,7 +61,7 @@ class LengthMender:
             steps.append(f"remove {self._name(path)}")
         if (alone := cut_alone(self._log)) is not None:
             if (length := default_length(*alone)) is None:
-                self.left.append(way_on_alone(*alone).does)
+                self.left.append(remedy_for_only_file(*alone).does)
             else:
                 self._log.file_size = length
         log = self._log
@@ -77,7 +77,7 @@ class LengthMender:
                 steps.append(f"{verb} {self._name(fit.path)}{how} from {fit.source.size} to {fit.size} bytes")
         sizes = {file.path: file.size for file in log.segments}
         self.left += [
-            f"{path}: {way_on(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
+            f"{path}: {remedy_for(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
         ]
         # a last file that is short has room that was never written
         self.warnings = warnings_of_lengths(fitted.files[:-1])

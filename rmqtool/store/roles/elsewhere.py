@@ -20,18 +20,18 @@ def need_readable_log(layout: StoreLayout) -> None:
         CorruptFile: there is such a DLedger log: an empty answer would be wrong.
         UnreadableStore: a directory of the store cannot be listed.
     """
-    reason = _why_not_read(layout)
+    reason = _why_unreadable(layout)
     if reason is not None and all(file.entries for file in layout.commit_log()):
         folder, _colon, words = reason.partition(": ")
         raise CorruptFile(folder, None, words)
 
 
-def _why_not_read(layout: StoreLayout) -> str | None:
+def _why_unreadable(layout: StoreLayout) -> str | None:
     if not layout.dledger_dirs():
         return None
-    from rmqtool.store.log.dledger import why_not_read
+    from rmqtool.store.log.dledger import why_unreadable
 
-    return why_not_read(layout)
+    return why_unreadable(layout)
 
 
 def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]:
@@ -43,7 +43,7 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
-    if (reason := _why_not_read(layout)) is not None:
+    if (reason := _why_unreadable(layout)) is not None:
         yield f"{reason}: messages are {what}"
     if (reason := missing_log_folders(layout)) is not None:
         yield f"{layout.root}: {reason}: messages in that folder are {what}"

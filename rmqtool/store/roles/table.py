@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import Refused
-from rmqtool.store.config.fit import refuse_misfits, unfit
+from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
 from rmqtool.words import command_line
@@ -238,7 +238,7 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
                 raise Refused(f"{layout.root}: {_say(layout, fact, rule)}")
             if rule.verdict is Verdict.WARNED:
                 warnings.append(_say(layout, fact, rule))
-    return warnings + (unfit(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
+    return warnings + (misfit_warnings(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
 def warn_of_unsaid_role(layout: StoreLayout) -> str | None:

@@ -34,7 +34,7 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.log.dledger import uncommitted_words, why_not_read
+from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
@@ -90,7 +90,7 @@ class Salvage:
 
     def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
         self.layout, self.store = layout.passing_over(), checked_path(target)
-        self._said = [*heed(layout, command), *uncommitted_words(layout)]
+        self._said = [*heed(layout, command), *describe_uncommitted(layout)]
         self.target = self.store + _PART
         self.log = CommitLog(self.layout)
         self._rules = rules_for(self.layout).rules
@@ -106,7 +106,7 @@ class Salvage:
         self.light = LightNumbers(whole=not self._first)
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
-        self.warnings = disk.words() + moved_words(moved, skipped, disk.name) + shortened
+        self.warnings = disk.describe() + moved_words(moved, skipped, disk.name) + shortened
         self._light = False
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
@@ -125,7 +125,7 @@ class Salvage:
             UnreadableStore: the source has no commit log.
         """
         self._check_target()
-        if (reason := why_not_read(self.layout)) is not None:
+        if (reason := why_unreadable(self.layout)) is not None:
             raise UnreadableStore(reason)
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")

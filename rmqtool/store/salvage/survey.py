@@ -38,7 +38,7 @@ def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[Misna
             skipped.append(other[2])
         chosen[base] = one
     kept = [chosen[base] for base in sorted(chosen)]
-    moved = [place for _rank, _file, place in kept if place.said != place.told]
+    moved = [place for _rank, _file, place in kept if place.named_base != place.stated_base]
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, skipped
 
 
@@ -48,8 +48,8 @@ def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Cal
     Args:
         name: the file that a path stands for.
     """
-    texts = [f"{name(file.path)}: its records say that it begins at {file.told}: read there" for file in moved]
-    return texts + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
+    texts = [f"{name(file.path)}: its records say that it begins at {file.stated_base}: read there" for file in moved]
+    return texts + [f"{name(one.path)}: another file holds what is at {one.stated_base}: skipped" for one in passed]
 
 
 def true_length(log: CommitLog) -> list[str]:

@@ -17,7 +17,7 @@ from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
-from rmqtool.store.log.dledger import uncommitted_words, why_not_read
+from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import torn_properties
@@ -74,8 +74,8 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
         UnreadableStore: there is no commit log.
         Refused: the store has a role that forbids it.
     """
-    warnings = [*heed(layout, "salvage"), *uncommitted_words(layout)]
-    if (reason := why_not_read(layout)) is not None:
+    warnings = [*heed(layout, "salvage"), *describe_uncommitted(layout)]
+    if (reason := why_unreadable(layout)) is not None:
         raise UnreadableStore(reason)
     log = LogWithTier(layout, Survey.of(layout, layout.commit_log()).first) if tier_sign(layout) else CommitLog(layout)
     if not log.segments.files:
@@ -83,7 +83,7 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
     disk = Readable()
     log.segments = disk.take(log.segments)
     log.segments, moved, skipped = true_files(log)
-    return SalvagedLog(log, warnings + disk.words() + moved_words(moved, skipped, disk.name), disk)
+    return SalvagedLog(log, warnings + disk.describe() + moved_words(moved, skipped, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:
