@@ -157,7 +157,7 @@ class CompactionBuilder:
             wanted, end = self._find_wanted(queue, -1)
         if self._in_order(queue, wanted, end):
             return
-        if not (queue.told_sizes or self._warned_of_sizes):
+        if not (queue.knows_sizes or self._warned_of_sizes):
             self._warned_of_sizes = True
             self.warnings.append(
                 f"{FOLDER}: no file tells the length of its files: they are made as long as is the broker's default "
