@@ -21,6 +21,7 @@ consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offs
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
   --until= --wide -h -o= -q= -t=
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+diff: --broker-conf= --columns= --help --limit= --other-conf= --output= --progress= --table= --tz= --wide -h -o=
 dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
 dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until=
   --wide -g= -h -o= -t=
