@@ -38,6 +38,11 @@ class LocatedRecord(NamedTuple):
         """Its real position in the log, whatever the record says of itself."""
         return self.file.base + self.at
 
+    @property
+    def end(self) -> int:
+        """Physical offset after the record."""
+        return self.physical_offset + self.record.total_size
+
     def messages(self) -> "Iterator[LocatedRecord]":
         """The messages of the record: those of an inner batch of 5.x, else the record itself."""
         if is_inner_batch(self.record.sys_flag):
@@ -101,30 +106,35 @@ class CommitLog:
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return LocatedRecord(file, at, record)
 
-    def end(self, hint: int = -1) -> tuple[int, int | None]:
-        """(offset after the last record, store timestamp of the last one seen), as far as the log reads without damage.
+    def end(self) -> tuple[int, int | None]:
+        """(offset after the last record, its store timestamp), as far as the log reads without damage."""
+        newest = self.last()
+        return (newest.end, newest.record.store_timestamp) if newest is not None else (max(self.min_offset, 0), None)
+
+    def last(self, hint: int = -1) -> LocatedRecord | None:
+        """The last record, as far as the log reads without damage; None without any.
 
         Args:
             hint: an offset at which a record may begin, such as the end of the last message that a queue knows: what
-                lies before it is not read again.
+                lies before it is not read again. By default the last three files are read.
         """
         files = self.segments.files
         if not files:
-            return 0, None
-        last: int | None = None
+            return None
+        newest: LocatedRecord | None = None
         file = self.segments.find(hint) if hint >= 0 else None
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
             start = record_start(file.mapped(), at)
-            record = record_at(file.mapped(), start, file.size, crc=False)
+            record = record_at(file.mapped(), start, file.size)
             if isinstance(record, Record):
+                newest = LocatedRecord(file, start, record)
                 at = start + record.total_size
-                last = record.store_timestamp
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
             if following is None:
-                return file.base + at, last
+                return newest
             file, at = following, 0
 
     def walk(
