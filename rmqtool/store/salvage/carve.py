@@ -52,7 +52,7 @@ from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
+from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
@@ -112,7 +112,7 @@ class Salvage:
         self._delays: str | None = None
         self.left_out: list[str] = []
         self.in_tier = 0  # messages that the tier alone has
-        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
+        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = self.mended_ports = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
         """Do it all.
@@ -196,6 +196,7 @@ class Salvage:
             leftOut=self.left_out,
             warnings=[*self._said, *self.warnings],
             tornProperties=self.torn,
+            mendedPorts=self.mended_ports,
             takenFromTier=self.in_tier,
             notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
@@ -281,6 +282,10 @@ class Salvage:
         if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must later readers
             self.torn += 1
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
+        if (mended := mend_ports(record)) is not record:
+            self.mended_ports += 1
+            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, WRONG_PORT)
+            record = mended
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
@@ -317,7 +322,7 @@ class Salvage:
 
     def _take_tiered(self, found: LocatedRecord) -> None:
         """A message that the tier alone has; it is of a plain queue, and no half message."""
-        record, span = found.record, span_of(found.record)
+        record, span = mend_ports(found.record), span_of(found.record)
         queue = self.queues[record.topic, record.queue_id]
         if record.queue_offset < queue.next_old:
             return  # behind damage

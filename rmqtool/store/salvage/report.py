@@ -36,6 +36,7 @@ class SalvageReport:
     leftOut: list[str] = field(default_factory=list)  # what of the source, beside messages, could not be read
     warnings: list[str] = field(default_factory=list)
     tornProperties: int = 0  # messages that are taken, though the end of their properties is lost; lost+found has them
+    mendedPorts: int = 0  # messages that are taken with port 0, because theirs could not be; lost+found has them
     takenFromTier: int = 0  # of the messages, those that only tiered storage had
     notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # that the log has no message of
