@@ -72,6 +72,11 @@ def split_at(loaded: Loaded, end: int) -> tuple[list[Segment], list[Segment]]:
     return [file for file in loaded.files if file.base <= end], [*loaded.removed, *behind]
 
 
+def refuse_start(inputs: StoreInputs, loaded: Loaded, known: int) -> list[str]:
+    """Why the broker would not begin to check the log; empty where it does."""
+    return inputs.rules.refuse_start(loaded.files, inputs.checkpoint, known, aborted=inputs.aborted)
+
+
 def judge_log(inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> LogVerdict:
     """Check records from the start file on; the first that fails is the end of the log.
 
@@ -108,23 +113,24 @@ class _LogCheck:
         size_before = 0
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
+        at = first_at = rules.begins_at(file, inputs.checkpoint, self._known, aborted=aborted)
         # where there is no record a broker takes the place where the check begins, or the end of the files
-        last_record = file.base if aborted else files[-1].end
+        last_record = file.base + at if aborted else files[-1].end
         builder = inputs.batch_builder(delays=inputs.knows_delays)
         readahead = Readahead()
         try:
             while True:
-                view, limit = self._open(file)
+                view, limit = self._open(file, at)
                 if dispatched_from is None:
-                    end, last = check_records(view, 0, limit, crc=inputs.checks_crc)
+                    end, last = check_records(view, at, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
                 else:
                     following = partial(self._following, number)
                     crc = inputs.checks_crc
                     batches = recovery_batches(
-                        view, 0, limit, builder, crc=crc, readahead=readahead, following=following
+                        view, at, limit, builder, crc=crc, readahead=readahead, following=following
                     )
-                    end = self._dispatch(batches, file.base, dispatched_from, checking)
+                    end = self._dispatch(batches, file.base + at, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
                 end = rules.find_end(file, end, limit)
@@ -134,7 +140,7 @@ class _LogCheck:
                 if end.ending is not Ending.FILLER or number + 1 >= len(files):
                     break
                 number += 1
-                file = files[number]
+                file, at = files[number], 0
         finally:
             readahead.close()
         if number + 1 < len(files):
@@ -152,7 +158,7 @@ class _LogCheck:
             start_reason=reason,
             last_store_timestamp=self._last_store_timestamp,
             last_record=last_record,
-            dispatched_from=None if dispatched_from is None else max(first_file.base, dispatched_from),
+            dispatched_from=None if dispatched_from is None else max(first_file.base + first_at, dispatched_from),
             known=self._known,
             passed_over=self._passed_over,
         )
@@ -166,11 +172,11 @@ class _LogCheck:
                 return last
         return 0
 
-    def _open(self, file: Segment) -> tuple[memoryview, int]:
-        """A file's bytes, and how far a broker can read records in it."""
+    def _open(self, file: Segment, at: int = 0) -> tuple[memoryview, int]:
+        """A file's bytes, and how far a broker can read records in it from a byte on."""
         view = file.view()
         if file.base not in self._readable:
-            self._readable[file.base] = self._inputs.rules.readable(file)
+            self._readable[file.base] = self._inputs.rules.recoverable(file, at, aborted=self._inputs.aborted)
         return view, self._readable[file.base]
 
     def _following(self, number: int) -> tuple[memoryview, int] | None:
