@@ -159,7 +159,7 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
 
 
 def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
-    """A port that cannot be, which no checksum covers, and properties that a killed slave has not written whole."""
+    """An impossible port, which no checksum covers, and properties that a killed slave has not written whole."""
     with Store.create(tmp_path / "old") as store:
         done = [store.append(Message(topic="T", queue_id=0, body=b"%d" % n, tags="red")) for n in range(6)]
     path = tmp_path / "old/commitlog/00000000000000000000"
@@ -174,7 +174,7 @@ def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
     codes = [finding["code"] for finding in checked]
     assert (codes.count("log-port"), codes.count("log-properties")) == (2, 1)
     salvaged = rmqtool("salvage", tmp_path / "old", tmp_path / "new")
-    assert "2 messages with a port that cannot be taken with port 0" in salvaged.err
+    assert "2 messages with an impossible port copied with port 0" in salvaged.err
     assert "1 message with torn properties taken all the same" in salvaged.err
     old, new = found_in(StoreLayout(str(tmp_path / "old"))), found_in(StoreLayout(str(tmp_path / "new")))
     assert [item.record for item in new] == [mend_ports(item.record) for item in old]
