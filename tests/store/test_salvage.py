@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.plan import run_recovery
 from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
 from tests.amounts import by_turns
@@ -153,3 +155,15 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
     assert listed["topics.json"]["readable"] is False
     assert listed["topics.json"]["bytes"] == 65 << 20
     assert listed["notes.txt"]["readable"] is True
+
+
+def test_the_new_store_is_recovered_once(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counting(*arguments: Any) -> Any:
+        runs.append(arguments)
+        return run_recovery(*arguments)
+
+    monkeypatch.setattr("rmqtool.store.recovery.command.run_recovery", counting)
+    Salvage(StoreLayout(str(golden("clean"))), str(tmp_path / "new")).run()
+    assert len(runs) == 1

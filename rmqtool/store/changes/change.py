@@ -16,10 +16,8 @@ finished by the next writing command, provided that nothing but this run has tou
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
-from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.progress import Stage, stage
@@ -167,6 +165,8 @@ class Change:
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
         # all at once, so that the medium is not idle between them; who takes longest begins first
         staged.sort(key=lambda path: os.stat(path).st_blocks, reverse=True)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_SYNCS) as pool:
             for _done in pool.map(sync, staged):
                 pass
@@ -175,7 +175,7 @@ class Change:
         beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
         store = identity(self.places)
         self.signals.defer()
-        self._head = Head(manifests.FORMAT, token_hex(8), number, self.command, "committed", store, beside)
+        self._head = Head(manifests.FORMAT, os.urandom(8).hex(), number, self.command, "committed", store, beside)
         with self.held_off():  # a broker that came while this was prepared ends it here: nothing was changed yet
             self.write_manifest("committed")
             self.apply()
@@ -354,7 +354,7 @@ class Change:
                 if action.was is None:
                     raise Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
             action.known = True
-        head.format, head.run, head.store = manifests.FORMAT, token_hex(8), identity(self.places)
+        head.format, head.run, head.store = manifests.FORMAT, os.urandom(8).hex(), identity(self.places)
         head.beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
 
     def write_manifest(self, state: str) -> None:

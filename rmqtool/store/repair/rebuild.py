@@ -9,7 +9,7 @@ any state.
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,13 +38,15 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
-from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import command_line, counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.repair.config_doctor import ConfigOutcome
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -66,7 +68,7 @@ class RebuildReport:
     queues: int
     queueEntries: int
     indexEntries: int
-    configs: list[ConfigOutcome] = field(default_factory=list)  # of the part config alone
+    configs: "list[ConfigOutcome]" = field(default_factory=list)  # of the part config alone
     warnings: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # of the part files alone: what only a person can put right
     actions: list[str] = field(default_factory=list)
@@ -383,6 +385,8 @@ def rebuild(
 def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
     left: list[str] = []
     if CONFIG in parts:
+        from rmqtool.store.repair.config_doctor import ConfigDoctor
+
         doctor = ConfigDoctor(layout)
         doctor.run()
         actions = doctor.prepare(change)

@@ -42,7 +42,6 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
-from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
@@ -146,6 +145,7 @@ class Salvage:
         make_folders(os.path.join(self.target, "commitlog"))
         # until all is done the store counts as not cleanly stopped: a broker would rebuild it, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
+        make_file(os.path.join(self.target, "lock")).close()  # without it recover would plan first, and then do it
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
         for item in self._only_tiered().by_time():
@@ -233,6 +233,8 @@ class Salvage:
         """
         new = StoreLayout(self.target, self._conf())
         if open_queue(new, TOPIC, QUEUE_ID) is not None:
+            from rmqtool.store.repair.rebuild import TIMER, rebuild
+
             report = rebuild(new, (TIMER,), backup=self._scratch())
             self.warnings += report.warnings
 
