@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.plan import run_recovery
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.records import mend_ports
 from tests import goldens
@@ -185,3 +187,15 @@ def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
         assert any(data[message.physical_offset :][: message.size] in part for part in kept)
     again = json.loads(rmqtool("check", tmp_path / "new", "-o", "json").out)
     assert "log-port" not in {finding["code"] for finding in again}
+
+
+def test_the_new_store_is_recovered_once(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counting(*arguments: Any) -> Any:
+        runs.append(arguments)
+        return run_recovery(*arguments)
+
+    monkeypatch.setattr("rmqtool.store.recovery.command.run_recovery", counting)
+    Salvage(StoreLayout(str(golden("clean"))), str(tmp_path / "new")).run()
+    assert len(runs) == 1

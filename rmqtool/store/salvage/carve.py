@@ -42,7 +42,6 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
-from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
@@ -147,6 +146,7 @@ class Salvage:
         # until everything is done the store counts as not cleanly stopped, so that a broker rebuilds instead of
         # trusting it
         make_file(os.path.join(self.target, "abort")).close()
+        make_file(os.path.join(self.target, "lock")).close()  # without it recover would plan first, and then do it
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
         for item in self._open_tiered().by_time():
@@ -235,6 +235,8 @@ class Salvage:
         """
         new = StoreLayout(self.target, self._conf())
         if open_queue(new, TOPIC, QUEUE_ID) is not None:
+            from rmqtool.store.repair.rebuild import TIMER, rebuild
+
             report = rebuild(new, (TIMER,), backup=self._scratch())
             self.warnings += report.warnings
 
