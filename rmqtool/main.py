@@ -196,6 +196,9 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
+        from rmqtool.cli.startup.unknown_options import check_options
+
+        check_options(argv)
         from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)
