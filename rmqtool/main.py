@@ -179,9 +179,9 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(TEXT)
         return 0
     if "-h" in argv or "--help" in argv:
-        from rmqtool.cli.startup.help_screens import recorded
+        from rmqtool.cli.startup.help_screens import find_recorded
 
-        text = recorded(argv)
+        text = find_recorded(argv)
         if text is not None:
             sys.stdout.write(text)
             return 0

@@ -79,7 +79,7 @@ class LiveGroups:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
 
-    def stored(self) -> list[LiveStoredOffset]:
+    def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as brokers have them, sorted by group, topic, broker and queue."""
 
         async def work(questions: Questions) -> list[LiveStoredOffset]:

@@ -108,21 +108,21 @@ class LiveTopics:
             configured=True,
             readQueueNums=sum(config.read_queue_nums for config in configs.values()),
             writeQueueNums=sum(config.write_queue_nums for config in configs.values()),
-            perm=self._agreed(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
-            order=self._agreed(topic, "order", configs, [config.order for config in configs.values()]),
+            perm=self._agree_on(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
+            order=self._agree_on(topic, "order", configs, [config.order for config in configs.values()]),
             queues=sum(one.max_offset > 0 for one in queues) if told else None,
             messages=sum(map(_count, queues)) if told else None,
             groups=len({group for topics in consumers.values() for group in topics.get(topic, ())}),
             lastStoreTimestamp=max((one.last_update_timestamp for one in queues), default=0) or None,
-            messageType=self._agreed(topic, "messageType", configs, [one.get("message.type") for one in attributes]),
-            queueType=self._agreed(topic, "queueType", configs, [one.get("queue.type") for one in attributes]),
-            cleanupPolicy=self._agreed(
+            messageType=self._agree_on(topic, "messageType", configs, [one.get("message.type") for one in attributes]),
+            queueType=self._agree_on(topic, "queueType", configs, [one.get("queue.type") for one in attributes]),
+            cleanupPolicy=self._agree_on(
                 topic, "cleanupPolicy", configs, [one.get("cleanup.policy") for one in attributes]
             ),
             bytes=None,
         )
 
-    def _agreed(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
+    def _agree_on(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
         """What all brokers say of a topic; None, and a line, where they do not say the same."""
         if len(set(values)) == 1:
             return values[0]

@@ -136,14 +136,14 @@ def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
         return
     fixes: dict[str, list[str]] = {}
 
-    def seen() -> Iterator[dict[str, Any]]:
+    def collect() -> Iterator[dict[str, Any]]:
         for row in (first, *rows):
             codes = fixes.setdefault(row["fix"], [])
             if row["code"] not in codes:
                 codes.append(row["code"])
             yield row
 
-    write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
+    write_all(writer(form, FINDING_FIELDS, _COLUMNS), collect())
     # the advice goes where the report goes, perhaps into a file or a mail
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
     for line in (*advice, f"what a code means: {command_line('explain', 'CODE')}"):

@@ -10,7 +10,7 @@ PATH = os.path.join(os.path.dirname(__file__), "help.txt")
 _HEADING = "# "
 
 
-def recorded(argv: list[str]) -> str | None:
+def find_recorded(argv: list[str]) -> str | None:
     """The help that a command line asks for; None if it asks for anything else, or none is recorded."""
     if len(argv) < 2 or argv[-1] not in ("-h", "--help") or _columns() < WIDTH:
         return None

@@ -493,11 +493,11 @@ class LiveStore:
     def _unsynced(self) -> Unsynced:
         last = self.appender.last_store_timestamp  # of what is in the log, and will have been dispatched
 
-        def told(full: int) -> None:
+        def write_checkpoint(full: int) -> None:
             if last and not self._broken:  # else a broker may have begun to load the store
                 self._checkpoint.write(last, full)
 
-        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), told)
+        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), write_checkpoint)
 
 
 def _words(error: BaseException, root: str) -> str:

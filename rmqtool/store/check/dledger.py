@@ -41,7 +41,7 @@ class _Check:
                 self._end(file, position, entry, last=file.base >= last_used)
                 ended = file if entry.ending is Ending.UNWRITTEN and file.base < last_used else None
                 if ended is not None:
-                    self._broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
+                    self._report_broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
                     self.before = None
             else:
                 self._entry(file, position, entry)
@@ -52,7 +52,7 @@ class _Check:
         """Offset of the last file with anything in it."""
         return max((file.base for file in self.log.data if has_bytes(file.path, 0, file.size)), default=0)
 
-    def _broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
+    def _report_broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
         self.ctx.found.add(
             "dledger-entry", self.ctx.name(file.path), offset=position - file.base, expected=expected, actual=actual
         )
@@ -62,7 +62,7 @@ class _Check:
             return
         at = position - file.base
         if not last or next_in_file(file, at + 1 + HEAD_SIZE) < file.size:
-            self._broken(file, position, "an entry", end.reason)
+            self._report_broken(file, position, "an entry", end.reason)
             self.before = None
         else:
             name = self.ctx.name(file.path)
@@ -71,9 +71,9 @@ class _Check:
     def _entry(self, file: Segment, position: int, entry: DLedgerEntry) -> None:
         found, name, at = self.ctx.found, self.ctx.name(file.path), position - file.base
         if entry.position != position:
-            self._broken(file, position, f"position {position}", f"position {entry.position}")
+            self._report_broken(file, position, f"position {position}", f"position {entry.position}")
         if entry.body_crc:
-            body = file.mapped()[at + HEAD_SIZE : at + entry.size]
+            body = file.map()[at + HEAD_SIZE : at + entry.size]
             if (checksum := crc32(body)) != entry.body_crc & 0xFFFFFFFF:
                 words = f"0x{checksum:08X}", f"0x{entry.body_crc & 0xFFFFFFFF:08X}"
                 found.add("dledger-crc", name, offset=at, expected=words[0], actual=words[1])

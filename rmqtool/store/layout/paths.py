@@ -165,9 +165,9 @@ class StoreLayout:
 
     def configured_paths(self, name: str) -> list[str]:
         """Paths that a setting says, as they apply here; none without the setting."""
-        return list(map(self._rebased, self.conf.paths(name)))
+        return list(map(self._rebase, self.conf.paths(name)))
 
-    def _rebased(self, path: str) -> str:
+    def _rebase(self, path: str) -> str:
         """A path of the properties file as it applies here: below its own root it moves with the store.
 
         A store is often looked at as a copy; then the paths in the broker's file still name the original.

@@ -81,7 +81,7 @@ class CommitLog:
         """The record with which the log begins; None without one."""
         if not (files := self.segments.files):
             return None
-        return self.read(files[0].base + record_start(files[0].mapped(), 0), crc=False)
+        return self.read(files[0].base + record_start(files[0].map(), 0), crc=False)
 
     def read(self, physical_offset: int, *, crc: bool = True) -> LocatedRecord | None:
         """The record at an offset, or None where there is none."""
@@ -95,7 +95,7 @@ class CommitLog:
             where = self.layout.commit_log_paths[0]
             return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
         at = physical_offset - file.base
-        view = file.mapped()
+        view = file.map()
         record = record_at(view, at, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
@@ -116,8 +116,8 @@ class CommitLog:
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
-            start = record_start(file.mapped(), at)
-            record = record_at(file.mapped(), start, file.size, crc=False)
+            start = record_start(file.map(), at)
+            record = record_at(file.map(), start, file.size, crc=False)
             if isinstance(record, Record):
                 at = start + record.total_size
                 last = record.store_timestamp
@@ -139,7 +139,7 @@ class CommitLog:
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
         for file in files:
-            view = file.mapped()
+            view = file.map()
             limit = file.size if stop is None else min(file.size, stop - file.base)
             first = 0 if start is None else max(start - file.base, 0)
             if first:
@@ -161,7 +161,7 @@ def walk_file(
         Where the next range of this file must begin: a record that says its own position, at or behind ``limit``; the
         file's size when nothing more is to come.
     """
-    view, size, forgotten = file.mapped(), file.size, 0
+    view, size, forgotten = file.map(), file.size, 0
     at = record_start(view, at)
     if at >= limit:
         return at
@@ -191,7 +191,7 @@ def _behind_blank(file: Segment, at: int) -> int:
 
     A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
     """
-    if blank_room(file.mapped(), at) == file.size - at:
+    if blank_room(file.map(), at) == file.size - at:
         return file.size
     return next_in_file(file, at + 8)
 
@@ -241,7 +241,7 @@ def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
     for start, stop in extents_of(file.where, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
-        position = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        position = next_record(file.map(), file.base, max(at, start - 4), stop)
         if position < stop:
             return position
     return file.size

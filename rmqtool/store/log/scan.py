@@ -81,7 +81,7 @@ def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[FileRo
     Args:
         last: whether no file of the log follows.
     """
-    view, at = file.mapped(), 0
+    view, at = file.map(), 0
     while at < file.size:
         stop = file.size  # no two records lie together in a DLedger log
         if not file.entries:

@@ -91,7 +91,7 @@ class ConfigDoctor:
         self.outcomes: list[ConfigOutcome] = []
         self.warnings: list[str] = []
         self._new: dict[str, bytes] = {}
-        self._claimed: dict[str, int] = {}
+        self._count_claimed: dict[str, int] = {}
         self._topics: set[str] = set()  # that topics.json will have
 
     def run(self) -> None:
@@ -109,7 +109,7 @@ class ConfigDoctor:
         if places:
             where = ", ".join(sorted(set(places.values())))
             self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
-        self._claimed = _claimed(choose(self.layout, "consumerOffset.json").value or {})
+        self._count_claimed = _count_claimed(choose(self.layout, "consumerOffset.json").value or {})
         for name in NAMES:  # topics.json comes before those that speak of topics
             if name not in places:
                 self._file(name, evidence)
@@ -179,7 +179,7 @@ class ConfigDoctor:
             needless = topic.startswith(LMQ_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC)
             if topic in table or needless or topic not in used:
                 continue
-            queues = max(queues, self._claimed.get(topic, 0))
+            queues = max(queues, self._count_claimed.get(topic, 0))
             if topic == DELAY_TOPIC:
                 queues = max(queues, len(self.layout.conf.delay_levels))
             config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM)
@@ -243,7 +243,7 @@ class ConfigDoctor:
         return [line for outcome in self.outcomes for line in outcome.words()]
 
 
-def _claimed(offsets: dict[Any, Any]) -> dict[str, int]:
+def _count_claimed(offsets: dict[Any, Any]) -> dict[str, int]:
     """Topic to the queues that groups have offsets in: a queue without messages has no directory."""
     claimed: dict[str, int] = {}
     for key, queues in (offsets.get("offsetTable") or {}).items():

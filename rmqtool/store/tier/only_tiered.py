@@ -81,11 +81,11 @@ class OnlyTiered:
         """All of them in the order of their store times, as far as that keeps the order of each queue."""
         if (tier := self._tier) is None:
             return iter(())
-        queues = (_timed(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
+        queues = (_with_times(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
         return (item for _time, item in merge(*queues, key=lambda one: one[0]))
 
 
-def _timed(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
+def _with_times(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
     time = 0
     for item in items:
         time = max(time, item.record.store_timestamp) if isinstance(item, LocatedRecord) else time
