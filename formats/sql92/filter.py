@@ -81,7 +81,7 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str, wide: bool) -> list[_Token]:
-    words = _WORDS | _OF_5 if wide else _WORDS
+    keywords = _WORDS | _OF_5 if wide else _WORDS
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -90,7 +90,7 @@ def _tokens(text: str, wide: bool) -> list[_Token]:
             return [*tokens, _Token("bad", text[at : at + 20], at)]
         kind, part = str(match.lastgroup), match[0]
         if kind == "word":
-            kind = part.upper() if part.upper() in words else "name"
+            kind = part.upper() if part.upper() in keywords else "name"
         elif kind == "sign":
             kind = part
         if kind != "blank":

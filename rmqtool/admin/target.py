@@ -68,14 +68,14 @@ def parse_target(text: str, profiles: Mapping[str, Mapping[str, Any]] | None = N
 
 
 def _addresses(text: str, where: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in re.split("[,;]", text) if part.strip())
-    for address in found:
+    addresses = tuple(part.strip() for part in re.split("[,;]", text) if part.strip())
+    for address in addresses:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[2]) <= 0xFFFF:
             raise BadValue(f"{where}: not HOST:PORT between the commas: {_FORM}")
-    if not found:
+    if not addresses:
         raise BadValue(f"{where}: no address of a name server: {_FORM}")
-    return found
+    return addresses
 
 
 def _mask_password(text: str) -> str:

@@ -119,13 +119,13 @@ def _ask(
 
     warn = Warnings()
     try:
-        found = first(list(find(LiveMessages(target, warn))), limit)
+        messages = first(list(find(LiveMessages(target, warn))), limit)
     except NoRoute as err:
-        found, nothing = [], str(err)
-    write_messages(output, found, body)
-    if not found:
+        messages, nothing = [], str(err)
+    write_messages(output, messages, body)
+    if not messages:
         note(nothing)
-    return warn.tell() or (FOUND if found else NOTHING)
+    return warn.tell() or (FOUND if messages else NOTHING)
 
 
 def describe_unknown(layout: StoreLayout, topic: str) -> str | None:

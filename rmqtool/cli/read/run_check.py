@@ -118,10 +118,10 @@ def _read(
 
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
     """A step with the store and configuration that were checked."""
-    words = [store if word == "STORE" else word for word in step.command]
-    if words[:1] == ["rmqtool"] and broker_conf is not None:
-        words += ["--broker-conf", broker_conf]
-    return replace(step, command=tuple(words))
+    command = [store if word == "STORE" else word for word in step.command]
+    if command[:1] == ["rmqtool"] and broker_conf is not None:
+        command += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(command))
 
 
 def _in_words(steps: list[Step], store: str) -> str:

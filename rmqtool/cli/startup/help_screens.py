@@ -16,8 +16,8 @@ def find_recorded(argv: list[str]) -> str | None:
         return None
     name = " ".join(argv[:-1])
     with open(PATH, encoding="utf-8") as file:
-        _, found, rest = file.read().partition(f"\n{_HEADING}{name}\n")
-    return rest.partition(f"\n{_HEADING}")[0] if found else None
+        _, heading, rest = file.read().partition(f"\n{_HEADING}{name}\n")
+    return rest.partition(f"\n{_HEADING}")[0] if heading else None
 
 
 def record(texts: dict[str, str]) -> str:

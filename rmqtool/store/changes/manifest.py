@@ -175,9 +175,9 @@ def read(folder: str, places: Places) -> Manifest:
             raise ValueError("actions: no list")
         seen: set[str] = set()
         actions = []
-        for number, one in enumerate(value["actions"]):
+        for number, entry in enumerate(value["actions"]):
             try:
-                action = _action(one, head, places)
+                action = _action(entry, head, places)
                 for name in (action.path, action.staged, action.kept):
                     if name in seen:
                         raise ValueError(f"{name}: twice")
@@ -259,8 +259,8 @@ def _action(value: Any, head: Head, places: Places) -> Action:
         action.put = _print(
             "put", {"size": value["bytes"], "mtime_ns": value["mtime_ns"], "digest": digest, "link": None}
         )
-        for one in _of(value, "made", list) if "made" in value else ():
-            folder = _legacy_name(one, head, places) if head.format == 1 else one
+        for entry in _of(value, "made", list) if "made" in value else ():
+            folder = _legacy_name(entry, head, places) if head.format == 1 else entry
             if path in places.named and isinstance(folder, dict):
                 folder = _of(folder, "named", str)  # above a file that was named
             else:
@@ -318,8 +318,8 @@ def _print(name: str, value: Any) -> Print | None:
     if not isinstance(value, dict):
         raise ValueError(f"{name}: no object")
     _only(value, set(Print._fields))
-    texts = [value[one] for one in ("digest", "link")]
-    if any(one is not None and (not isinstance(one, str) or len(one) > 4096) for one in texts):
+    texts = [value[name] for name in ("digest", "link")]
+    if any(text is not None and (not isinstance(text, str) or len(text) > 4096) for text in texts):
         raise ValueError(f"{name}: no text")
     return Print(_number(value, "size"), _time(value), *texts)
 

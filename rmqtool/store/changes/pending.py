@@ -100,7 +100,7 @@ def find(places: Places, home: str | None = None) -> Run | None:
 def _as_left(places: Places, run: Run) -> bool:
     """Whether every file is as the run, which is through, leaves it."""
     how = open_run(places, run).survey().how
-    return all(one is (How.AFTER if run.state == "done" else How.BEFORE) for one in how)
+    return all(state is (How.AFTER if run.state == "done" else How.BEFORE) for state in how)
 
 
 def open_run(places: Places, run: Run, signals: Signals | None = None) -> Change:

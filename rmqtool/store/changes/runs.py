@@ -142,7 +142,7 @@ def sweep(places: Places, home: str | None = None) -> None:
         for entry in list_dir(place):
             if not entry.is_dir() or not _NAME.fullmatch(entry.name) or os.path.islink(entry.path):
                 continue
-            names = {one.name for one in list_dir(entry.path)}
+            names = {item.name for item in list_dir(entry.path)}
             if any(name.startswith("manifest.json") and name != "manifest.json.tmp" for name in names):
                 continue
             if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:

@@ -65,5 +65,5 @@ def nearest(name: str, release: Release) -> str | None:
     from difflib import get_close_matches
 
     known = settings_of(release)
-    same = next((one for one in known if one.lower() == name.lower()), None)
+    same = next((setting for setting in known if setting.lower() == name.lower()), None)
     return same or next(iter(get_close_matches(name, known, 1, 0.84)), None)

@@ -122,7 +122,7 @@ def _make(path: str, fill: Fill, scratch: str, names: set[str] | None) -> int:
         FileExistsError: there is one already.
     """
     folder = os.path.dirname(path)
-    changed = {os.path.dirname(made) for made in make_folders(folder)} | {folder}
+    changed = {os.path.dirname(path_made) for path_made in make_folders(folder)} | {folder}
     fd = _nameless(path, fill)
     if fd is None:
         fd = _beside(path, fill, os.path.join(scratch, f"{_prefix(folder)}{os.getpid()}-{next(_number)}"))

@@ -167,8 +167,8 @@ def is_partial(view: memoryview) -> bool:
 def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
     """:func:`formats.message.read`, with all there that it looks at."""
     if not isinstance(mapped := view.obj, Partial):
-        found = read(view, at, limit, crc=crc)
-        return _blank_of_entries(view, at, limit) or found if isinstance(found, End) and is_entries(view) else found
+        record = read(view, at, limit, crc=crc)
+        return _blank_of_entries(view, at, limit) or record if isinstance(record, End) and is_entries(view) else record
     mapped.need(at, _record_end(mapped, at, limit))
     record = read(view, at, limit, crc=crc)
     if isinstance(record, End) and record.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:

@@ -35,8 +35,8 @@ SHORT_OR_STRANGE = WayOn(
 
 def command_of(way: WayOn, layout: StoreLayout) -> str:
     """The command of a way, as a person types it for a store."""
-    words = [layout.root if word == "STORE" else word for word in way.command]
-    return command_line(*words[1:], *layout.conf.options)
+    command = [layout.root if word == "STORE" else word for word in way.command]
+    return command_line(*command[1:], *layout.conf.options)
 
 
 def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:

@@ -68,12 +68,12 @@ class DLedgerLog:
         """
         folders = layout.dledger_dirs()
         where = layout.configured_paths("storePathDLedgerCommitLog")
-        found = []
+        logs = []
         for folder in folders:
             data = where or [os.path.join(folder, "data")]
             segments = Segments.of(data, layout.entries_at, entries=data)
-            found.append(cls(folder, segments, layout.files_in(os.path.join(folder, "index"))))
-        return found
+            logs.append(cls(folder, segments, layout.files_in(os.path.join(folder, "index"))))
+        return logs
 
     def marks(self) -> tuple[int, int]:
         """(end index, committed index) as the member has written them down last; -1 for what it has not.
@@ -106,11 +106,11 @@ class DLedgerLog:
         file = self.data.find(unit.position)
         if file is None:
             return None
-        found = parse_entry(file.map(), unit.position - file.base, file.size)
-        same = isinstance(found, DLedgerEntry) and found[:5] == (
+        entry = parse_entry(file.map(), unit.position - file.base, file.size)
+        same = isinstance(entry, DLedgerEntry) and entry[:5] == (
             unit.magic, unit.size, unit.index, unit.term, unit.position,
         )  # fmt: skip
-        return found if isinstance(found, DLedgerEntry) and same else None
+        return entry if isinstance(entry, DLedgerEntry) and same else None
 
     def holds_events(self) -> bool:
         """Whether it is a controller's own log: its entries are events and no messages."""
@@ -218,14 +218,15 @@ def uncommitted_words(layout: StoreLayout) -> Iterator[str]:
     """
     for log in DLedgerLog.of(layout):
         try:
-            found = log.uncommitted()
+            uncommitted = log.uncommitted()
         except (FormatError, RmqError) as err:
             yield f"{log.folder}: how far it is committed cannot be read: {err}"
             continue
-        if found is not None:
-            messages = counted(found.entries, "message")
+        if uncommitted is not None:
+            messages = counted(uncommitted.entries, "message")
+            are = "is" if uncommitted.entries == 1 else "are"
             yield (
-                f"{log.folder}: {messages} from physical offset {found.physical_offset} on "
-                f"{'is' if found.entries == 1 else 'are'} behind the committed index {found.committed}: acknowledged "
+                f"{log.folder}: {messages} from physical offset {uncommitted.physical_offset} on "
+                f"{are} behind the committed index {uncommitted.committed}: acknowledged "
                 "only if other members of the group have the same there (the index is up to 3 s old after a kill)"
             )

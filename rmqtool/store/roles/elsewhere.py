@@ -22,8 +22,8 @@ def need_readable_log(layout: StoreLayout) -> None:
     """
     reason = _why_not_read(layout)
     if reason is not None and all(file.entries for file in layout.commit_log()):
-        folder, _colon, words = reason.partition(": ")
-        raise CorruptFile(folder, None, words)
+        folder, _colon, why = reason.partition(": ")
+        raise CorruptFile(folder, None, why)
 
 
 def _why_not_read(layout: StoreLayout) -> str | None:

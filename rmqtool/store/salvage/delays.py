@@ -52,7 +52,10 @@ def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
                 break
             if entry.queue_offset == now.queue_offset and _NO_HASH <= entry.tags_code != now.tags_code:
                 others += _is_same(
-                    *(log.read(one.physical_offset, crc=False) for log, one in zip(logs, (entry, now), strict=True))
+                    *(
+                        log.read(offsets.physical_offset, crc=False)
+                        for log, offsets in zip(logs, (entry, now), strict=True)
+                    )
                 )
     return others
 

@@ -31,12 +31,12 @@ def true_files(log: CommitLog) -> tuple[Segments, list[MisnamedFile], list[Misna
         base = file.base if told is None else told
         rank = 2 if told is None else int(base != file.base)
         true_file = Segment(file.path, base, file.size, file.mtime_ns, entries=file.entries)
-        one = rank, true_file, MisnamedFile(file.path, file.base, base)
+        candidate = rank, true_file, MisnamedFile(file.path, file.base, base)
         other = chosen.get(base)
         if other is not None:
-            one, other = (one, other) if rank < other[0] else (other, one)
+            candidate, other = (candidate, other) if rank < other[0] else (other, candidate)
             skipped.append(other[2])
-        chosen[base] = one
+        chosen[base] = candidate
     kept = [chosen[base] for base in sorted(chosen)]
     moved = [place for _rank, _file, place in kept if place.said != place.told]
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, skipped
@@ -49,7 +49,7 @@ def moved_words(moved: list[MisnamedFile], passed: list[MisnamedFile], name: Cal
         name: the file that a path stands for.
     """
     texts = [f"{name(file.path)}: its records say that it begins at {file.told}: read there" for file in moved]
-    return texts + [f"{name(one.path)}: another file holds what is at {one.told}: skipped" for one in passed]
+    return texts + [f"{name(file.path)}: another file holds what is at {file.told}: skipped" for file in passed]
 
 
 def true_length(log: CommitLog) -> list[str]:

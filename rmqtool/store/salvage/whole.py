@@ -60,7 +60,7 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.notTaken:
-        reason = f"{sum(one.messages for one in report.notTaken)} messages are in the tier alone"
+        reason = f"{sum(loss.messages for loss in report.notTaken)} messages are in the tier alone"
         raise CorruptFile(report.notTaken[0].where, None, f"{reason}: {_INSTEAD} of the log")
     if report.leftOut:
         advice = f"{command_line('check', layout.root)} tells what is wrong"

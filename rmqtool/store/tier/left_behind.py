@@ -62,7 +62,7 @@ def alone_in(layout: StoreLayout, tier: Tier, first_of: Callable[[Key], int | No
 
 def words_read(left: list[NotTaken]) -> str:
     """That messages come out of the tier, for people."""
-    number = sum(one.messages for one in left)
+    number = sum(loss.messages for loss in left)
     return (
         f"{counted(number, 'message')} of {counted(len(left), 'queue')} {'is' if number == 1 else 'are'} in the tier "
         "alone and read there: physicalOffset is the position in it"

@@ -82,7 +82,7 @@ class OnlyTiered:
         if (tier := self._tier) is None:
             return iter(())
         queues = (_with_times(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
-        return (item for _time, item in merge(*queues, key=lambda one: one[0]))
+        return (item for _time, item in merge(*queues, key=lambda timed: timed[0]))
 
 
 def _with_times(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:

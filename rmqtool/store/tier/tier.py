@@ -286,7 +286,7 @@ def _by_metadata(metadata: TieredMetadata) -> dict[Key, TierQueue]:
     queues = {}
     for path, table in metadata.consume_queues.items():
         key = _topic_queue(path)
-        segments = [one for _base, one in sorted(table.items()) if one.status != DELETED]
+        segments = [segment for _base, segment in sorted(table.items()) if segment.status != DELETED]
         if key is not None and segments:
             last = segments[-1]
             low, high = segments[0].base_offset // UNIT, (last.base_offset + last.size) // UNIT

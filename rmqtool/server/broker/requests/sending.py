@@ -184,9 +184,9 @@ class Sending:
         waiting, self._waiting = self._waiting, []
         failed = self._make_topics()
         if failed is not None:
-            lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
+            lost = [item for item in waiting if self._context.state.topic(item.message.topic) is None]
             _answer(lost, [failed.answer(message.call.request) for message in lost])
-            waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
+            waiting = [item for item in waiting if self._context.state.topic(item.message.topic) is not None]
         if waiting:
             self._store(waiting)
         return failed

@@ -224,7 +224,7 @@ class _Check:
         known: set[int] = set()
         for _base, units in queue.runs():
             known.update(units["base_queue_offset"].tolist())
-        missing = [one for one in wanted if one[0] not in known]
+        missing = [key for key in wanted if key[0] not in known]
         soon = [entry for entry in missing if entry[0] >= queue.max_offset and self._soon(entry[1])]
         for code, some in (("compaction-behind", soon), ("compaction-missing", sorted({*missing} - {*soon}))):
             if some:
