@@ -224,7 +224,7 @@ class TimerService:
             opened.changed = True
             after_each()
         assert self._begun is not None
-        opened.note_passed(self._begun)
+        opened.remove_slot(self._begun)
         self._begun = None
         return True
 

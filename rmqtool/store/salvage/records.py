@@ -1,4 +1,4 @@
-"""One record on its way into another store."""
+"""Helpers to copy one record to another store."""
 
 from formats.message.build import append_crc, pack, verify_crc
 from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
@@ -7,7 +7,7 @@ from formats.primitives import INNER_BATCH
 
 
 def span_of(record: Record) -> int:
-    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
+    """Number of queue offsets of a record: one, or for an inner batch of 5.x the number of its messages."""
     if not record.sys_flag & INNER_BATCH:
         return 1
     number = parse(record.properties).get(INNER_NUM, "1")
@@ -15,7 +15,7 @@ def span_of(record: Record) -> int:
 
 
 def pack_moved(old: Record, new: Record) -> bytes:
-    """The moved record's bytes, with its whole-record checksum made good where it was."""
+    """The bytes of a moved record, with its whole-record checksum updated if the old one was correct."""
     data = pack(new)
     if CRC32_NAME in old.properties and verify_crc(pack(old)):
         bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
@@ -25,11 +25,10 @@ def pack_moved(old: Record, new: Record) -> bytes:
 
 
 def torn_properties(record: Record) -> str | None:
-    """That the end of a message's properties was never written, in words; None where it was.
+    """A sentence if the end of a message's properties was never written; else None.
 
-    The length of the properties comes before them, so a record counts as whole whose last bytes are zeros: a slave that
-    was killed in the middle of a transfer leaves such a one. The last byte of properties as brokers write them is 0x02
-    or text.
+    The length of the properties precedes them, so a record whose last bytes are zeros counts as intact; a slave that is
+    killed in the middle of a transfer leaves such a record. Properties written by brokers end with 0x02 or text.
     """
     data = record.properties
     if not data.endswith(b"\0"):
