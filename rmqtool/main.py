@@ -182,9 +182,9 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(TEXT)
         return 0
     if "-h" in argv or "--help" in argv:
-        from rmqtool.cli.startup.help_screens import recorded
+        from rmqtool.cli.startup.help_screens import find_recorded
 
-        text = recorded(argv)
+        text = find_recorded(argv)
         if text is not None:
             sys.stdout.write(text)
             return 0
@@ -199,6 +199,9 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
+        from rmqtool.cli.startup.unknown_options import check_options
+
+        check_options(argv)
         from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)

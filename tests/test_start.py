@@ -19,7 +19,7 @@ SLOW = {
 }  # fmt: skip
 
 
-def loaded_by(*words: str) -> set[str]:
+def loaded_by(*words: str, code: int = 0) -> set[str]:
     """Modules that are there when a command is done, without those that Python itself starts with."""
     script = (
         "import sys; before = set(sys.modules)\n"
@@ -32,9 +32,9 @@ def loaded_by(*words: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    return set(done.stderr.split())
+    assert done.returncode == code, done.stderr
+    assert bool(done.stdout) == (code == 0)
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
@@ -73,6 +73,13 @@ def test_help_does_not_load_the_command(words: list[str]) -> None:
     assert not {module for module in loaded if module.startswith("rmqtool.cli.") and "startup" not in module} - {
         "rmqtool.cli.commands"
     }
+
+
+@pytest.mark.parametrize("words", [["send"], ["consume"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
+def test_a_wrong_option_does_not_load_the_command(words: list[str]) -> None:
+    loaded = loaded_by(*words, "--bogus", code=2)
+    assert not loaded & {"typer", "numpy", "asyncio", "construct"}
+    assert not {module for module in loaded if module.startswith(("rmqtool.client", "rmqtool.store"))}
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json"])

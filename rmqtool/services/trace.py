@@ -370,7 +370,7 @@ class _Tracer:
                 continue
             for (topic, group), queues in sorted(offsets.items()):
                 if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
-                    later = {one.event for one in events if one.group == group and one.time >= event.time} - {
+                    later = {other.event for other in events if other.group == group and other.time >= event.time} - {
                         event.event if event.group == group else None
                     }
                     properties = parse(self.found[event.physicalOffset].record.properties)

@@ -130,8 +130,8 @@ class LiveBrokers:
         nodes = [node for node in await questions.nodes() if broker in (None, node.name, node.address)]
 
         async def fetch(node: Node) -> Mapping[str, str]:
-            found = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
-            return found or {}
+            settings = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
+            return settings or {}
 
         return [
             BrokerSetting(cluster=node.cluster, brokerName=node.name, brokerId=node.broker_id, name=name, value=value)
@@ -153,11 +153,11 @@ class LiveBrokers:
                 what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
             )  # fmt: skip
 
-        found: dict[str, list[tuple[Node, ConsumerConnection]]] = defaultdict(list)
+        by_group: dict[str, list[tuple[Node, ConsumerConnection]]] = defaultdict(list)
         for (group, node), answer in (await questions.collect(pairs, fetch)).items():
             if answer is not None:
-                found[group].append((node, answer))
-        return [client for group, answers in found.items() for client in _clients_of(group, answers)]
+                by_group[group].append((node, answer))
+        return [client for group, answers in by_group.items() for client in _clients_of(group, answers)]
 
 
 def _read_settings(body: bytes) -> Mapping[str, str]:
@@ -166,15 +166,15 @@ def _read_settings(body: bytes) -> Mapping[str, str]:
     Raises:
         BadText: these have none.
     """
-    found = parse_properties(body)
-    if "brokerName" not in found:
+    settings = parse_properties(body)
+    if "brokerName" not in settings:
         raise BadText(0, "settings without brokerName")
-    return found
+    return settings
 
 
 async def _fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:
-    found = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
-    return {} if found is None else found.table
+    runtime = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
+    return {} if runtime is None else runtime.table
 
 
 def _status(node: Node, table: Mapping[str, str], end: int | None) -> BrokerStatus:
@@ -227,17 +227,17 @@ def _first(text: str | None) -> float | None:
 
 
 def _clients_of(group: str, answers: Iterable[tuple[Node, ConsumerConnection]]) -> list[GroupClient]:
-    found: dict[str, GroupClient] = {}
+    clients: dict[str, GroupClient] = {}
     for node, answer in answers:
-        for one in answer.connection_set:
-            known = found.setdefault(
-                one.client_id,
+        for connection in answer.connection_set:
+            known = clients.setdefault(
+                connection.client_id,
                 GroupClient(
                     group=group,
-                    clientId=one.client_id,
-                    clientAddr=one.client_addr,
-                    language=one.language,
-                    version=one.version,
+                    clientId=connection.client_id,
+                    clientAddr=connection.client_addr,
+                    language=connection.language,
+                    version=connection.version,
                     consumeType=answer.consume_type,
                     messageModel=answer.message_model,
                     consumeFromWhere=answer.consume_from_where,
@@ -246,4 +246,4 @@ def _clients_of(group: str, answers: Iterable[tuple[Node, ConsumerConnection]]) 
                 ),
             )
             known.brokers.append(node.name)
-    return [found[client_id] for client_id in sorted(found)]
+    return [clients[client_id] for client_id in sorted(clients)]

@@ -79,7 +79,7 @@ class LiveGroups:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
 
-    def stored(self) -> list[LiveStoredOffset]:
+    def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as brokers have them, sorted by group, topic, broker and queue."""
 
         async def work(questions: Questions) -> list[LiveStoredOffset]:
@@ -124,13 +124,15 @@ class LiveGroups:
             return  # said already
         for topic, groups in by_topic(offsets).items():
             config, queues = tables[node].get(topic), ranges.of(node, topic)
-            reads = {n for n, one in queues.items() if one.max_offset > 0 and config and n < config.read_queue_nums}
+            reads = {
+                n for n, bounds in queues.items() if bounds.max_offset > 0 and config and n < config.read_queue_nums
+            }
             for group, known in groups.items():
                 for queue_id in sorted({*known, *reads}):
-                    found = queues.get(queue_id)
+                    bounds = queues.get(queue_id)
                     last = times.get((node, group), {}).get((topic, queue_id)) if times is not None else None
-                    low = max(found.min_offset, 0) if found is not None else None
-                    high = max(found.max_offset, 0) if found is not None else None
+                    low = max(bounds.min_offset, 0) if bounds is not None else None
+                    high = max(bounds.max_offset, 0) if bounds is not None else None
                     offset = known.get(queue_id)
                     yield LiveGroupLag(
                         group=group,
@@ -179,28 +181,31 @@ class LiveGroups:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     async def _fetch_offsets(self, questions: Questions, nodes: Iterable[Node]) -> dict[Node, list[QueueOffset]]:
-        found = await fetch_offsets(questions, nodes)
-        return {node: [one for one in entries if self._wanted(one.group, one.topic)] for node, entries in found.items()}
+        offsets = await fetch_offsets(questions, nodes)
+        return {
+            node: [entry for entry in entries if self._wanted(entry.group, entry.topic)]
+            for node, entries in offsets.items()
+        }
 
     async def _sorted_offsets(self, questions: Questions) -> list[tuple[Node, QueueOffset]]:
-        found = await self._fetch_offsets(questions, await questions.masters())
-        offsets = [(node, entry) for node, entries in found.items() for entry in entries]
-        return sorted(offsets, key=lambda one: (one[1].group, one[1].topic, one[0].name, one[1].queue_id))
+        by_node = await self._fetch_offsets(questions, await questions.masters())
+        offsets = [(node, entry) for node, entries in by_node.items() for entry in entries]
+        return sorted(offsets, key=lambda item: (item[1].group, item[1].topic, item[0].name, item[1].queue_id))
 
     async def _positions(self, questions: Questions) -> list[LiveOffsetRow]:
         offsets = await self._sorted_offsets(questions)
         ranges = await fetch_ranges(questions, ((node, entry.topic) for node, entry in offsets))
         rows = []
         for node, entry in offsets:
-            found = ranges.of(node, entry.topic).get(entry.queue_id)
-            high = max(found.max_offset, 0) if found is not None else None
+            bounds = ranges.of(node, entry.topic).get(entry.queue_id)
+            high = max(bounds.max_offset, 0) if bounds is not None else None
             rows.append(
                 LiveOffsetRow(
                     topic=entry.topic,
                     group=entry.group,
                     queueId=entry.queue_id,
                     consumerOffset=entry.offset,
-                    minOffset=max(found.min_offset, 0) if found is not None else None,
+                    minOffset=max(bounds.min_offset, 0) if bounds is not None else None,
                     brokerOffset=high,
                     diff=high - entry.offset if high is not None else None,
                     brokerName=node.name,
@@ -222,7 +227,7 @@ def _info(
     """A group, and the sums of its queues. What brokers do not agree in is None."""
     retries = {row.topic for row in rows if row.topic.startswith(RETRY_PREFIX) and names.of(row.topic).group == group}
     own = [row for row in rows if row.topic not in retries]
-    enabled, times = {one.consume_enable for one in configs}, {one.retry_max_times for one in configs}
+    enabled, times = {config.consume_enable for config in configs}, {config.retry_max_times for config in configs}
     return GroupInfo(
         group=group,
         configured=bool(configs),
@@ -260,7 +265,7 @@ async def _fetch_times(questions: Questions, offsets: Mapping[Node, Iterable[Que
             what="times of last messages are",
         )  # fmt: skip
         assert stats is not None  # nothing is absent
-        return {(queue.topic, queue.queue_id): one.last_timestamp for queue, one in stats.offset_table.items()}
+        return {(queue.topic, queue.queue_id): wrapper.last_timestamp for queue, wrapper in stats.offset_table.items()}
 
     return await questions.collect(pairs, fetch)
 

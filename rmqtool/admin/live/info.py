@@ -77,8 +77,8 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             groups |= {entry.group for entry in entries}
         masters = [broker for broker in brokers if broker.role == "master"]
         versions = {broker.version for broker in brokers}
-        first = [time for one in masters if (time := one.earliestMessageTimestamp) is not None]
-        last = [time for one in topics if (time := one.lastStoreTimestamp) is not None]
+        first = [time for broker in masters if (time := broker.earliestMessageTimestamp) is not None]
+        last = [time for topic in topics if (time := topic.lastStoreTimestamp) is not None]
         single = masters[0] if len(masters) == 1 else None
         return ClusterFacts(
             store=target.text,
@@ -90,23 +90,23 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             lastStoreTimestamp=max(last, default=None),
             topics=[
                 TopicInfo(
-                    topic=one.topic,
-                    queues=one.queues,
-                    messages=one.messages,
+                    topic=topic.topic,
+                    queues=topic.queues,
+                    messages=topic.messages,
                     configured=True,
-                    nature=one.nature,
+                    nature=topic.nature,
                     inTierAlone=None,
                 )
-                for one in topics
+                for topic in topics
             ],
             groups=sorted(groups),
             problems=problems,
             brokers=brokers,
         )
 
-    found = ask(target, problems.append, work)
+    facts = ask(target, problems.append, work)
     say("brokers do not tell what is a matter of files, nor sums of several logs: null in machine output")
-    return found
+    return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,15 +130,15 @@ def list_tables(target: Target, warn: Warn) -> list[LiveConfig]:
 
     async def work(questions: Questions) -> list[LiveConfig]:
         places = [(node, name) for node in await questions.masters() for name in TABLES]
-        found = await questions.collect(places, lambda place: _fetch(questions, *place))
+        tables = await questions.collect(places, lambda place: _fetch(questions, *place))
         rows = []
         for node, name in places:
-            if (node, name) not in found:
+            if (node, name) not in tables:
                 continue
             model, error = kind_of(name), None
             try:
                 if model is not None:
-                    model.read(found[node, name])
+                    model.read(tables[node, name])
             except FormatError as err:
                 error = str(err)
             rows.append(

@@ -73,10 +73,10 @@ class LiveMessages:
             nodes = _of_route(await questions.masters(), (await questions.cluster.route(topic)).brokers)
             wanted = topic.encode("utf-8", "surrogateescape")
             pages = _Pages(questions, self._warn, search)
-            found = await questions.collect(
+            by_node = await questions.collect(
                 nodes, lambda node: pages.find(node, topic, key, lambda record: has_key(record, wanted, key))
             )
-            return [message for messages in found.values() for message in messages][: search.limit]
+            return [message for messages in by_node.values() for message in messages][: search.limit]
 
         return ask(self._target, self._warn, work)
 
@@ -92,9 +92,9 @@ class LiveMessages:
         async def work(questions: Questions) -> list[WireMessage]:
             nodes = await questions.masters()
             if is_id(message_id):
-                found = await _by_offset_id(questions, nodes, message_id)
-                if found and chosen(found[0].record.topic.decode("utf-8", "surrogateescape")):
-                    return found[: search.limit]
+                by_offset = await _by_offset_id(questions, nodes, message_id)
+                if by_offset and chosen(by_offset[0].record.topic.decode("utf-8", "surrogateescape")):
+                    return by_offset[: search.limit]
             tables = await fetch_topics(questions, nodes)
             places = [(node, topic) for node, table in tables.items() for topic in sorted(table) if chosen(topic)]
             pages = _Pages(questions, self._warn, search, unique=True)
@@ -104,8 +104,8 @@ class LiveMessages:
                 matches = has_id(topic.encode("utf-8", "surrogateescape"), message_id)
                 return await pages.find(node, topic, message_id, matches)
 
-            copies = [one for found in (await questions.collect(places, fetch)).values() for one in found]
-            return sorted(copies, key=lambda one: one.record.store_timestamp)[: search.limit]
+            copies = [message for messages in (await questions.collect(places, fetch)).values() for message in messages]
+            return sorted(copies, key=lambda message: message.record.store_timestamp)[: search.limit]
 
         return ask(self._target, self._warn, work)
 
@@ -138,19 +138,19 @@ class LiveMessages:
             puller = Puller(questions.cluster, LOOKING)
             offset = await puller.offset_at(queue, timestamp)
             messages = (await _read(puller, queue, offset, 1)).messages
-            return offset, next((one for one in messages if one.record.queue_offset == offset), None)
+            return offset, next((message for message in messages if message.record.queue_offset == offset), None)
 
         return ask(self._target, self._warn, work)
 
     async def _find_queue(self, cluster: Cluster, topic: str, queue_id: int) -> MessageQueue | None:
         route = await cluster.route(topic)
-        found = [queue for queue in route.readable if queue.queue_id == queue_id]
+        same = [queue for queue in route.readable if queue.queue_id == queue_id]
         if self._broker is not None:
-            return next((queue for queue in found if queue.broker_name == self._broker), None)
-        if len(found) > 1:
-            names = ", ".join(sorted(queue.broker_name for queue in found))
+            return next((queue for queue in same if queue.broker_name == self._broker), None)
+        if len(same) > 1:
+            names = ", ".join(sorted(queue.broker_name for queue in same))
             raise BadValue(f"{topic} has a queue {queue_id} on several brokers: give --broker, one of {names}")
-        return found[0] if found else None
+        return same[0] if same else None
 
 
 class _Pages:
@@ -177,8 +177,8 @@ class _Pages:
             await self._extend(seen, node, topic, key, begin, min(times), older=True)
             if len(first) >= _FEW:
                 await self._extend(seen, node, topic, key, max(times) - _SECOND, end, older=False)
-        found = [record for record in seen.values() if self._search.has_time(record) and matches(record)]
-        return [WireMessage(record) for record in sorted(found, key=lambda record: record.physical_offset)]
+        records = [record for record in seen.values() if self._search.has_time(record) and matches(record)]
+        return [WireMessage(record) for record in sorted(records, key=lambda record: record.physical_offset)]
 
     async def _extend(
         self, seen: dict[int, Record], node: Node, topic: str, key: str, begin: int, end: int, *, older: bool
@@ -202,8 +202,8 @@ class _Pages:
         """How many messages a broker gives at most, where it may be no more than it has given."""
         if count < _FEW:
             return _PAGE
-        found = await self._questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
-        text = (found or {}).get("maxMsgsNumBatch", "")
+        settings = await self._questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+        text = (settings or {}).get("maxMsgsNumBatch", "")
         return min(int(text), _PAGE) if text.isdecimal() and len(text) < 10 else _PAGE
 
     async def _fetch(self, node: Node, topic: str, key: str, begin: int, end: int) -> list[Record]:
@@ -216,10 +216,10 @@ class _Pages:
             unique_key_query=True if self._unique else None,
         )
         read = _records_from(node)
-        found = await self._questions.fetch(
+        records = await self._questions.fetch(
             node, C.QUERY_MESSAGE, read, header, what="messages that it may have are", absent=_NOTHING
         )
-        return found or []
+        return records or []
 
 
 def _records_from(node: Node) -> Callable[[bytes], list[Record]]:
@@ -230,21 +230,21 @@ async def _by_offset_id(questions: Questions, nodes: Sequence[Node], message_id:
     """The message of an offset id: of the broker whose address the id has, else of any that has such a message."""
     wanted = parse_offset_id(message_id)
     own = [node for node in nodes if node.address == f"{wanted.address}:{wanted.port}"]
-    found = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
+    by_node = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
     return [
         WireMessage(record)
-        for records in found.values()
+        for records in by_node.values()
         for record in records
         if offset_id(record.store_address, record.store_port, record.physical_offset) == message_id.upper()
     ]
 
 
 async def _view(questions: Questions, node: Node, physical_offset: int) -> list[Record]:
-    found = await questions.fetch(
+    records = await questions.fetch(
         node, C.VIEW_MESSAGE_BY_ID, _records_from(node), h.Offset(offset=physical_offset),
         what="a message that it may have is", absent=(_NO_MESSAGE,),
     )  # fmt: skip
-    return found or []
+    return records or []
 
 
 def _of_route(nodes: Iterable[Node], brokers: Collection[str]) -> list[Node]:
@@ -259,5 +259,5 @@ async def _read(puller: Puller, queue: MessageQueue, offset: int, count: int) ->
         return WireRead(*nothing)
     pulled = await puller.pull(queue, offset, most=count)
     status = GetStatus.FOUND if pulled.messages else GetStatus.NO_MATCHED_MESSAGE
-    messages = [WireMessage(one.record) for one in pulled.messages]
+    messages = [WireMessage(message.record) for message in pulled.messages]
     return WireRead(status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages)

@@ -81,15 +81,15 @@ class Questions:
         if wanted is not None and wanted not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise ClientError(f"{self._target.text}: the name server knows no cluster {wanted}; it knows {known}")
-        found = sorted(
+        nodes = sorted(
             Node(broker.cluster, broker.broker_name, broker_id, address)
             for broker in info.broker_addr_table.values()
             if wanted is None or broker.cluster == wanted
             for broker_id, address in broker.broker_addrs.items()
         )
-        if not found:
+        if not nodes:
             raise ClientError(f"{self._target.text}: no broker is registered with the name server")
-        return found
+        return nodes
 
     async def masters(self) -> list[Node]:
         """One broker of each name: its master, or with a warning the first slave where there is none.
@@ -134,9 +134,11 @@ class Questions:
         Raises:
             NotTold: there is none.
         """
-        found = await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, ())
-        assert found is not None  # nothing is absent
-        return found
+        answer_body = await self._fetch(
+            node, code, lambda answer: from_fields(declared, answer.fields), header, what, ()
+        )
+        assert answer_body is not None  # nothing is absent
+        return answer_body
 
     async def _fetch(
         self,
@@ -183,19 +185,19 @@ class Questions:
     async def collect(self, items: Iterable[K], fetch: Callable[[K], Awaitable[T]]) -> dict[K, T]:
         """The answers of all items that have one, in their order; :data:`_IN_FLIGHT` are asked for at a time."""
         wanted = list(items)
-        source, found = iter(wanted), dict[K, T]()
+        source, answers = iter(wanted), dict[K, T]()
 
         async def work() -> None:
             for item in source:
                 try:
-                    found[item] = await fetch(item)
+                    answers[item] = await fetch(item)
                 except NotTold:
                     continue
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(_IN_FLIGHT, len(wanted))):
                 group.create_task(work())
-        return {item: found[item] for item in wanted if item in found}
+        return {item: answers[item] for item in wanted if item in answers}
 
     async def tables(self, nodes: Iterable[Node], fetch: Callable[[Node], Awaitable[T]]) -> dict[Node, T]:
         """As :meth:`collect`, of what there is no answer without.
@@ -203,11 +205,11 @@ class Questions:
         Raises:
             ClientError: no broker answers.
         """
-        found = await self.collect(nodes, fetch)
-        if not found:
+        answers = await self.collect(nodes, fetch)
+        if not answers:
             reasons = "; ".join(dict.fromkeys(self._words.values()))
             raise ClientError(f"{self._target.text}: no broker answers: {reasons}")
-        return found
+        return answers
 
     def tell(self) -> None:
         """Say what is missing."""
@@ -251,9 +253,9 @@ def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, A
     async def run() -> T:
         async with Cluster(options) as cluster:
             questions = Questions(cluster, target, warn)
-            found = await work(questions)
+            answer = await work(questions)
             questions.tell()
-            return found
+            return answer
 
     options = client_options(target)
     try:

@@ -88,12 +88,12 @@ async def fetch_ranges(questions: Questions, wanted: Iterable[tuple[Node, str]])
         )  # fmt: skip
         if stats is None:
             return None
-        return {queue.queue_id: found for queue, found in stats.offset_table.items() if queue.topic == topic}
+        return {queue.queue_id: ranges for queue, ranges in stats.offset_table.items() if queue.topic == topic}
 
-    found = await questions.collect(wanted, fetch)
+    ranges = await questions.collect(wanted, fetch)
     return Ranges(
-        {place: queues for place, queues in found.items() if queues is not None},
-        frozenset(place for place in wanted if place not in found),
+        {place: queues for place, queues in ranges.items() if queues is not None},
+        frozenset(place for place in wanted if place not in ranges),
     )
 
 
@@ -113,7 +113,7 @@ async def fetch_first_times(
 
 def by_topic(offsets: Iterable[QueueOffset]) -> dict[str, dict[str, dict[int, int]]]:
     """Topic to group to queue id to offset."""
-    found: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    tables: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for entry in offsets:
-        found[entry.topic][entry.group][entry.queue_id] = entry.offset
-    return found
+        tables[entry.topic][entry.group][entry.queue_id] = entry.offset
+    return tables

@@ -104,8 +104,8 @@ def show(info: "StoreInfo", form: str) -> None:
     out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:
-        one = size_text(group.fileSize) if group.fileSize else ""
-        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
+        file_size = size_text(group.fileSize) if group.fileSize else ""
+        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), file_size, text(group.note or ""))
     out.print()
     out.print(files)
     _show_topics(out, info)
@@ -139,8 +139,8 @@ def show_cluster(facts: "ClusterFacts", form: str) -> None:
         )
     )
     brokers = table("broker", "id", "role", "address", "version", right=("id",))
-    for one in facts.brokers:
-        cells = (one.brokerName, one.brokerId, one.role, one.address, one.version or "does not answer")
+    for broker in facts.brokers:
+        cells = (broker.brokerName, broker.brokerId, broker.role, broker.address, broker.version or "does not answer")
         brokers.add_row(*map(text, cells))
     out.print()
     out.print(brokers)

@@ -99,7 +99,9 @@ class PushConsumer(Member):
     def queues(self) -> list[MessageQueue]:
         """The queues that are this client's now, without those of retry topics."""
         topics = self._subscriptions.topics
-        hidden = {topic for topic, one in topics.items() if one.sent_to is not None} | {self._retry_topic}
+        hidden = {topic for topic, subscription in topics.items() if subscription.sent_to is not None} | {
+            self._retry_topic
+        }
         return sorted(queue for queue in self._subscriptions.queues if queue.topic not in hidden)
 
     def popped_queues(self) -> list[MessageQueue]:

@@ -107,7 +107,10 @@ class Requests:
                 for queue, state in sorted(self.popping.held.items())
             }
             or None,
-            status_table={topic: self._rates(topic, one.pulled, now) for topic, one in subscriptions.topics.items()},
+            status_table={
+                topic: self._rates(topic, subscription.pulled, now)
+                for topic, subscription in subscriptions.topics.items()
+            },
         )
 
     def _rates(self, topic: str, pulled: Counts, now: float) -> a.ConsumeStatus:

@@ -115,7 +115,7 @@ class _Bytes:
             if files[0] is None or files[1] is None:
                 break
             end = min(stop, files[0].end, files[1].end, at + _STEP)
-            differs = _first_difference(*(file.mapped()[at - file.base : end - file.base] for file in files if file))
+            differs = _first_difference(*(file.map()[at - file.base : end - file.base] for file in files if file))
             if differs is None:
                 for file in files:
                     if file is not None and end == file.end:
@@ -146,7 +146,7 @@ class _Bytes:
             boundary: a physical offset at or before it at which a record begins.
         """
         at = boundary - file.base
-        for scanned in scan(file.mapped(), at, file.size, crc=False):
+        for scanned in scan(file.map(), at, file.size, crc=False):
             row = int(np.searchsorted(scanned.rows.at, position - file.base, "right")) - 1
             begin, size = int(scanned.rows.at[row]), int(scanned.rows.total_size[row])
             if row + 1 < scanned.rows.records or begin + size > position - file.base:

@@ -61,14 +61,14 @@ def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
     Raises:
         CorruptFile: an offsets file is broken, and has no good ``.bak``.
     """
-    found = [load_config(layout, name, warn) for name in FILES]
-    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
+    configs = [load_config(layout, name, warn) for name in FILES]
+    return (table for file in configs if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
 def known_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
     """As :func:`group_offsets`, as far as the files can be read."""
-    found = [look_at_config(layout, name, warn) for name in FILES]
-    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
+    configs = [look_at_config(layout, name, warn) for name in FILES]
+    return (table for file in configs if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
 def sort_tables(tables: Iterable[OffsetTable]) -> Iterator[OffsetTable]:

@@ -170,7 +170,7 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
         if (data := read_small(layout.path("brokerIdentity"))) is not None:
             identity = "#".join(map(str, epoch.parse_identity(data)))
         if (data := read_small(layout.path("epochFileCheckpoint"))) is not None:
-            epochs = [{"epoch": one.epoch, "startOffset": one.start_offset} for one in epoch.parse(data)]
+            epochs = [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in epoch.parse(data)]
     except (FormatError, RmqError) as err:
         problems.append(f"controller mode: {err}")
     return identity, epochs

@@ -24,8 +24,8 @@ def only_tiered(layout: StoreLayout, asked: Callable[[str, int], bool]) -> "Only
         return None
     from rmqtool.store.tier.only_tiered import OnlyTiered
 
-    found = OnlyTiered(layout)
-    return found if any(asked(*key) for key in found.offsets) else None
+    tiered = OnlyTiered(layout)
+    return tiered if any(asked(*key) for key in tiered.offsets) else None
 
 
 def get_tiered(
@@ -65,8 +65,8 @@ def tiered_by_time(
     at = tiered.offset_by_time(topic, queue_id, timestamp) if tiered is not None else None
     if tiered is None or at is None:
         return None
-    found = next(
+    message = next(
         (item for item in tiered.walk_queue(topic, queue_id, range(at, at + 1)) if isinstance(item, LocatedRecord)),
         None,
     )
-    return at, found
+    return at, message

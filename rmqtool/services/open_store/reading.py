@@ -57,7 +57,7 @@ class OpenQueue(ConsumeQueue):
         while start < end and (file := self.segments.find(start * UNIT)) is not None:
             base = file.base // UNIT
             upto = min(end, file.end // UNIT)
-            part = file.mapped()[(start - base) * UNIT : (upto - base) * UNIT]
+            part = file.map()[(start - base) * UNIT : (upto - base) * UNIT]
             yield enumerate(CQ_ENTRY.iter_unpack(part), start)
             start = upto
 
@@ -224,7 +224,7 @@ class Reading:
                 file = find(physical_offset)
                 if file is None:
                     return None
-                base, view = file.base, file.mapped()
+                base, view = file.base, file.map()
                 length = len(view)
             return record_in(view, base, physical_offset - base, size)
 
@@ -235,7 +235,7 @@ class Reading:
         file = self.log.segments.find(physical_offset)
         if file is None or physical_offset < 0:
             return None
-        return record_in(file.mapped(), file.base, physical_offset - file.base, size)
+        return record_in(file.map(), file.base, physical_offset - file.base, size)
 
     def message(self, physical_offset: int) -> LocatedRecord | None:
         """The message at an offset, or None."""

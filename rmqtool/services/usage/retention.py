@@ -138,13 +138,13 @@ def policy_of(conf: BrokerConf) -> Policy:
         CorruptFile: a setting is no number.
     """
     text = conf.text("deleteWhen") or "04"
-    words = text.split(";")
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+    hours = text.split(";")
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in hours):
         raise CorruptFile(conf.path, None, f"deleteWhen={text} is not a list of hours, like 04;16")
     forced = min(max(conf.number("diskSpaceCleanForciblyRatio", 85), 30), 85) / 100
     return Policy(
         reserved_ms=conf.number("fileReservedTime", DEFAULT_RESERVED_HOURS) * HOUR,
-        hours=frozenset(map(int, words)),
+        hours=frozenset(map(int, hours)),
         used=min(max(conf.number("diskMaxUsedSpaceRatio", 75), 10), 95) / 100,
         forced=forced if conf.flag("cleanFileForciblyEnable", True) else None,
         full=min(max(conf.number("diskSpaceWarningLevelRatio", 90), 35), 90) / 100,
@@ -248,8 +248,8 @@ def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[Loss]:
 
     def unread(removed: int) -> dict[tuple[str | None, str], int]:
         if removed not in below:
-            found = unread_below(log.layout, files[removed].minPhyOffset, warn)
-            below[removed] = {(loss.group, loss.topic): loss.messages for loss in found}
+            losses = unread_below(log.layout, files[removed].minPhyOffset, warn)
+            below[removed] = {(loss.group, loss.topic): loss.messages for loss in losses}
         return below[removed]
 
     losses = []
@@ -294,7 +294,7 @@ def _ratio(used: float, whole: int) -> float:
 def _first_time(files: list[Segment]) -> int | None:
     """The store timestamp of the first message."""
     for file in files:
-        record = record_at(file.mapped(), record_start(file.mapped(), 0), file.size, crc=False)
+        record = record_at(file.map(), record_start(file.map(), 0), file.size, crc=False)
         if isinstance(record, Record):
             return record.store_timestamp
     return None
