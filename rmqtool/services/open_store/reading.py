@@ -111,7 +111,7 @@ class Reading:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the newest message."""
+        """Physical offset after the newest message."""
         files = self._log.segments.files
         return files[-1].end if files else 0
 
@@ -243,7 +243,7 @@ class Reading:
 
 
 class LiveReading(Reading):
-    """As :class:`Reading`, of a store that is open for writing: all that was appended is seen."""
+    """As :class:`Reading`, for a store that is open for writing: all appended messages are visible."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, store.live.release)
