@@ -1,4 +1,4 @@
-"""What a start may cost: which modules a command loads."""
+"""Start-up cost: which modules a command loads."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ SLOW = {
 
 
 def loaded_by(*words: str, code: int = 0) -> set[str]:
-    """Modules that are there when a command is done, without those that Python itself starts with."""
+    """Modules loaded by a command, without those that Python itself loads."""
     script = (
         "import sys; before = set(sys.modules)\n"
         "from rmqtool.main import _run\n"

@@ -1,4 +1,4 @@
-"""What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
+"""Summary of a store directory: files, sizes, offsets, topics, groups, marks, and the holder of its lock."""
 
 import os
 from contextlib import suppress
@@ -51,19 +51,19 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """One topic that has queues or a config entry. What a live cluster does not tell is None."""
+    """One topic that has queues or a config entry. What a live cluster does not report is None."""
 
     topic: str
     queues: int | None
     messages: int | None  # between the lowest and highest offsets of its local queues
     configured: bool
-    nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
+    nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and kinds given by its attributes
     inTierAlone: int | None = 0  # messages only in tiered storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreInfo:
-    """The answer of ``info``."""
+    """The result of ``info``."""
 
     store: str
     version: str
@@ -85,7 +85,7 @@ class StoreInfo:
     identity: str | None = None  # CLUSTER#BROKER#ID of controller mode
     epochs: list[dict[str, int]] = field(default_factory=list)  # of masters, in controller mode
     tiered: list[TieredQueueInfo] = field(default_factory=list)  # queues of tiered storage
-    roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and what shows it
+    roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and the evidence
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -194,14 +194,14 @@ def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
     try:
         metadata = read_config(layout, METADATA)
     except (CorruptFile, UnreadableStore):
-        return []  # one of the problems already
+        return []  # already listed as a problem
     return tiered_queues(metadata) if isinstance(metadata, TieredMetadata) else []
 
 
 def _queues(layout: StoreLayout, min_physical_offset: int, problems: list[str]) -> list[AnyQueue]:
     try:
         queues = every_queue(layout)
-        for queue in queues:  # damage of a database shows where it is read
+        for queue in queues:  # damage of a database appears when it is read
             if isinstance(queue, RocksQueue):
                 _ = queue.recovered, queue.min_offset(min_physical_offset)
         return queues

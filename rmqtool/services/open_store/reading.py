@@ -113,7 +113,7 @@ class Reading:
 
     @property
     def end(self) -> int:
-        """Physical offset behind which the log has no message."""
+        """Physical offset after which the log has no message."""
         files = self._log.segments.files
         return files[-1].end if files else 0
 
@@ -256,7 +256,7 @@ class Reading:
 
 
 class LiveReading(Reading):
-    """As :class:`Reading`, of a store that is open for writing: all that was appended is seen."""
+    """As :class:`Reading`, for a store that is open for writing: all appended messages are visible."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, store.live.release)
