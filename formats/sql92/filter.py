@@ -81,7 +81,7 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str, wide: bool) -> list[_Token]:
-    words = _WORDS | _OF_5 if wide else _WORDS
+    keywords = _WORDS | _OF_5 if wide else _WORDS
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -90,7 +90,7 @@ def _tokens(text: str, wide: bool) -> list[_Token]:
             return [*tokens, _Token("bad", text[at : at + 20], at)]
         kind, part = str(match.lastgroup), match[0]
         if kind == "word":
-            kind = part.upper() if part.upper() in words else "name"
+            kind = part.upper() if part.upper() in keywords else "name"
         elif kind == "sign":
             kind = part
         if kind != "blank":
@@ -205,7 +205,7 @@ class _Parser:
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
                 left = self._among(left, wanted=False)
-            elif (search := self._searched(left)) is not None:
+            elif (search := self._parse_search(left)) is not None:
                 left = search
             elif sign == "NOT":
                 self._at += 1
@@ -257,7 +257,7 @@ class _Parser:
 
         return _boolean(evaluate)
 
-    def _searched(self, left: _Node) -> _Node | None:
+    def _parse_search(self, left: _Node) -> _Node | None:
         """CONTAINS, STARTSWITH, ENDSWITH, with or without NOT."""
         for word, fits in _SEARCHES.items():
             if self._take(word):
