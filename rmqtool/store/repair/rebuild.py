@@ -9,6 +9,7 @@ Config files are mended whatever the state of the store.
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,10 @@ from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
 from rmqtool.store.dispatch.lives import Lives, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.queues.reader import BATCH, PLAIN, runs_of
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -292,12 +294,24 @@ class Rebuild:
         if self.dispatcher.messages:
             return
         for segment in self._files_of_queues():
-            if has_bytes(segment.path, 0, segment.size):
+            if self._knows_messages(segment):
                 paths = ", ".join(self.inputs.layout.commit_log_paths)
                 raise Refused(
                     f"there are no messages in {paths}, though queues know of some: is its disk mounted? Is this its "
                     "path (--broker-conf)?"
                 )
+
+    def _knows_messages(self, segment: Segment) -> bool:
+        """Whether a file of a queue has entries of messages that the log should have; not those of expired ones."""
+        log = self.inputs.log
+        if not log.segments.files:
+            return has_bytes(segment.path, 0, segment.size) > 0
+        form = BATCH if os.sep + BATCH_QUEUES + os.sep in segment.path else PLAIN
+        with closing(runs_of(segment.path, 0, segment.size // form.size, form)) as runs:
+            return any(
+                bool(((units["physical_offset"] >= log.min_offset) & (units["size"] > 0)).any())
+                for _first, units in runs
+            )
 
     def _add_warnings(self) -> None:
         for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
