@@ -258,11 +258,11 @@ class World:
         foreign = {n: times for n, times in there.items() if times > 1}
         if foreign:
             raise Wrong(f"the broker has more than once: {sorted(foreign.items())[:10]} ({len(foreign)})")
-        there = self.remember()
+        replayed = self.remember()
         twice = [mark for mark, ids in self.ids.items() if len(ids) > 1]
         if "replay" in self.remade and self.journals in self.cut_journals:
             # neither the journal nor the broker, which has an earlier store, knows of what was sent last
-            self.ids.update({mark: there.get(mark, set()) for mark in twice})
+            self.ids.update({mark: replayed.get(mark, set()) for mark in twice})
             twice = [mark for mark in twice if len(self.ids[mark]) > 1]
         if twice:
             raise Wrong(f"replayed twice: {sorted(twice)[:10]} ({len(twice)})")
