@@ -1,9 +1,8 @@
-"""What a broker's start leaves undone is done too: queues and index become what the log says.
+"""Go beyond a broker's start: make queues and index agree with the log.
 
-A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
-as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
-rewritten. A message whose body does not match its checksum is one all the same; a place that holds no record is
-passed over.
+A broker determines where the log ends, and that is not judged again. Everything before the end is read once more, as by
+``check``: each message is compared with its queue entry, each key with the index, and differences are rewritten. A
+message with a wrong body checksum counts as a message; a place without a record is skipped.
 """
 
 from collections import Counter
@@ -37,22 +36,22 @@ from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBat
 from rmqtool.store.tier.tier import Tier
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-_MOST_HELD = 1 << 18  # messages, of all queues
-_HASHES = 2**31  # a tag hash is below it, a deliver time is not
+_MOST_BUFFERED = 1 << 18  # messages buffered for all queues
+_HASHES = 2**31  # tag hashes are below this, deliver times are not
 
 
 class Mended(NamedTuple):
-    """What was made whole.
+    """What was repaired.
 
     Attributes:
-        queues: those that were changed.
-        index_files: that were rewritten because of a fault, or added.
-        index_keys: how many keys were put into them.
-        irregular: queues that the log does not determine, in words.
-        deleted: messages by topic that has neither settings nor queues.
-        gaps: messages that the log lacks between others of their queue.
-        fillers: of them, those for which fillers were written that are in the way of others.
-        compared: bytes of the log that were held against queues and index.
+        queues: the changed queues.
+        index_files: number of index files that were faulty and rewritten, or added.
+        index_keys: number of keys put into them.
+        irregular: queues whose contents do not follow from the log.
+        deleted: number of messages by topic, for topics with neither settings nor queues.
+        gaps: number of messages missing in the log between others of their queue.
+        fillers: how many of them got fillers that are in the way of others.
+        compared: bytes of the log that were compared with queues and index.
     """
 
     queues: list[QueueMended]
@@ -75,12 +74,12 @@ def make_whole(
     """Change the queues and the index of a dispatcher, after a broker's start and with the index finished.
 
     Args:
-        mended: queues that are known to be damaged, since the broker would not load them.
+        mended: queues known to be damaged, since the broker would not load them.
     """
-    return _Making(inputs, staged, dispatcher, verdict, set(mended)).run()
+    return _Comparison(inputs, staged, dispatcher, verdict, set(mended)).run()
 
 
-class _Making:
+class _Comparison:
     def __init__(
         self,
         inputs: StoreInputs,
@@ -98,8 +97,8 @@ class _Making:
         fitted = (file for file in verdict.files if isinstance(file, FittedFile))
         self._blanks = [file.blank for file in fitted if file.blank is not None]
         self._compared = 0
-        self._held: dict[WholeQueue, list[tuple[Units, Column, Column]]] = {}
-        self._messages_held = 0
+        self._buffered: dict[WholeQueue, list[tuple[Units, Column, Column]]] = {}
+        self._messages_buffered = 0
 
     # -- all --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class _Making:
                     self._put_keys(whole_index)
                     index.finish()
         elif not self._verdict.files and not inputs.quick:
-            # without a log no entry leads anywhere
+            # without a log no entry points anywhere
             index.removed += [file for file in index.files if file.path is not None]
             index.files = []
         return Mended(
@@ -155,7 +154,7 @@ class _Making:
 
     @property
     def _wanted(self) -> bool:
-        """Whether there is something that the start did not just make out of the whole log."""
+        """Whether there is anything that the start has not just built from the whole log."""
         if self._inputs.quick:
             return bool(self._damaged)
         verdict, dispatcher = self._verdict, self._dispatcher
@@ -179,32 +178,32 @@ class _Making:
                 whole = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
                 if whole is not None:
                     of_batches = isinstance(whole, WholeBatchQueue)
-                    # the batch gives its memory back
+                    # a copy, since the batch's memory is reused
                     units = puts.batch_units() if of_batches else puts.entries.copy()
-                    self._hold(whole, units, puts.queue_offset, puts.store_timestamp)
+                    self._buffer(whole, units, puts.queue_offset, puts.store_timestamp)
             if batch.light:
-                self._light(batch)
+                self._add_light(batch)
             if index is not None:
                 index.take(batch, position)
             self._compared += int(batch.size.sum())
             batch.release()
-        self._hand_over()
+        self._flush()
 
-    def _hold(self, whole: WholeQueue, units: Units, ordinals: Column, times: Column) -> None:
-        """Gather messages of a queue: of many queues each batch has few, and each look into one opens its file."""
-        self._held.setdefault(whole, []).append((units, ordinals, times))
-        self._messages_held += len(units)
-        if self._messages_held >= _MOST_HELD:
-            self._hand_over()
+    def _buffer(self, whole: WholeQueue, units: Units, ordinals: Column, times: Column) -> None:
+        """Buffer messages of a queue: a batch has only a few of each, and comparing them opens the queue's file."""
+        self._buffered.setdefault(whole, []).append((units, ordinals, times))
+        self._messages_buffered += len(units)
+        if self._messages_buffered >= _MOST_BUFFERED:
+            self._flush()
 
-    def _hand_over(self) -> None:
-        held, self._held, self._messages_held = self._held, {}, 0
+    def _flush(self) -> None:
+        held, self._buffered, self._messages_buffered = self._buffered, {}, 0
         for whole, parts in held.items():
             units, ordinals, times = zip(*parts, strict=True)
-            # without a dtype the bytes would be in this machine's order
+            # a dtype is needed to keep the byte order
             whole.take(np.concatenate(units, dtype=whole.dtype), np.concatenate(ordinals), np.concatenate(times))
 
-    def _light(self, batch: RecordBatch) -> None:
+    def _add_light(self, batch: RecordBatch) -> None:
         batch_topics = self._inputs.rules.batch_topics
         light: dict[QueueKey, list[tuple[int, int]]] = {}
         for row, name, offset in batch.light:
@@ -216,7 +215,7 @@ class _Making:
             if whole is not None:
                 rows, offsets = np.array(pairs, np.int64).T
                 units = entries_of(batch.physical_offset[rows], batch.size[rows], batch.tags_code[rows])
-                self._hold(whole, units, offsets, batch.store_timestamp[rows])
+                self._buffer(whole, units, offsets, batch.store_timestamp[rows])
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> WholeQueue | None:
         key = topic, queue_id
@@ -240,7 +239,7 @@ class _Making:
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
-        """Queue offset after the last message that outlives the log: of compacted topics, and in the tier."""
+        """Queue offset after the last message that has outlived the log, in compacted topics and in the tier."""
         ends: dict[QueueKey, int] = {}
         if self._inputs.rules.compacted_topics:
             compacted = compaction_queues_of(self._inputs.layout)
@@ -260,9 +259,9 @@ class _Making:
     # -- the log ----------------------------------------------------------------------------------------------------
 
     def _batches(self, what: str, start: int) -> Iterator[tuple[RecordBatch, Column]]:
-        """(batch, position of each record) of all records from an offset on; they say their true positions.
+        """(batch, position of each record) of all records from an offset on, with their true positions.
 
-        A file that begins inside the one before it is read whole: the offset may lie within one of its records.
+        A file that begins inside the previous one is read from its start: the offset may be inside one of its records.
         """
         files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
         builder = self._inputs.batch_builder()
@@ -287,7 +286,7 @@ class _Making:
     def _records(
         self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
     ) -> Iterator[tuple[RecordBatch, int]]:
-        """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
+        """(batch, position of its first record in the file) of the records of a file, skipping everything else."""
         view, limit = file.view(), min(self._verdict.end - file.base, file.size)
         while at < limit:
             batches = recovery_batches(view, at, limit, builder, crc=False, readahead=readahead)
@@ -308,13 +307,13 @@ class _Making:
 
 
 class _Tags:
-    """Tags codes that are not those of the log, and right all the same."""
+    """Decides which tags codes are valid although they differ from the log's."""
 
     def __init__(self, inputs: StoreInputs) -> None:
         self._inputs = inputs
 
     def of(self, topic: str, queue_id: int) -> SameTags:
-        """The judge of one queue."""
+        """A function that decides this for one queue."""
         times_of_level = _DeliverTimes(self._inputs) if topic == _DELAY_TOPIC else None
         extended: list[Extension] = []
 
@@ -331,7 +330,7 @@ class _Tags:
 
 
 def _resolve_extension(extension: Extension, has: Units) -> Units:
-    """Entries with the tags code of its unit in the place of an address in a queue's extension."""
+    """Entries in which addresses of units in the queue's extension are replaced by the units' tags codes."""
     resolved = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):
         if is_ext_address(code) and (unit := extension.unit_at(real_offset(code))) is not None:
@@ -340,11 +339,11 @@ def _resolve_extension(extension: Extension, has: Units) -> Units:
 
 
 class _DeliverTimes:
-    """Deliver times of one level: by another table of delays, or the tag hash that 4.9 puts there after a crash."""
+    """Deliver times of a delay level: by another table of delays, or the tag hash that 4.9 writes after a crash."""
 
     def __init__(self, inputs: StoreInputs) -> None:
         self._inputs = inputs
-        self._delay: int | None = None  # of this level, where it is not that of the settings
+        self._delay: int | None = None  # delay of this level, if it differs from the settings
 
     def same(self, has: Units, units: Units, times: Column) -> Column:
         codes = has["tags_code"].astype(np.int64)

@@ -273,7 +273,7 @@ class ReleaseRulesV5(ReleaseRules):
         return known_number(files, known)
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        """After a clean stop, all that is missing in the queues but the first message (the broker compares by ``>``)."""
+        """After a clean stop, all that the queues lack except the first message (the broker compares by ``>``)."""
         if aborted:
             return EVERYTHING
         return known + 1 if self.exactly else unknown
