@@ -182,6 +182,6 @@ def test_what_fails_in_a_block_is_raised(monkeypatch: pytest.MonkeyPatch) -> Non
         raise MemoryError("none left")
 
     raw = positioned([a_record(properties=b"KEYS\x01\xff")] * 20)
-    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_odd", fail)
+    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_plain", fail)
     with pytest.raises(MemoryError, match="none left"):
         drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))

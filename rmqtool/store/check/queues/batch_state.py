@@ -1,4 +1,4 @@
-"""One batch queue as the check sees it: what its files hold, and what the log said of it so far."""
+"""State of one batch queue during the check: its files, and its messages in the log so far."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from rmqtool.store.queues.reader import SCANNED_FILES
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
-_TOLD = ("physical_offset", "size", "base_queue_offset", "batch_size")
+_SHOWN = ("physical_offset", "size", "base_queue_offset", "batch_size")
 
 
 class BatchFile:
-    """One file: how many units it has.
+    """One file of the queue.
 
     Attributes:
-        prefix: valid units before the first invalid one.
-        used: units up to the last one that is not zero.
-        matched: units that a record was found for.
-        live: valid units whose physical offset is not below the beginning of the log.
+        prefix: number of valid units before the first invalid one.
+        used: number of units up to the last non-zero one.
+        matched: number of units whose record was found.
+        live: number of valid units whose physical offset is not before the beginning of the log.
     """
 
     def __init__(self, segment: Segment, min_physical: int) -> None:
@@ -37,33 +37,33 @@ class BatchFile:
         segment.release()
 
     def units(self, start: int, stop: int) -> Units:
-        """Units [start, stop), as far as there are any."""
+        """Units [start, stop), as far as the file has any."""
         return as_array(self.segment.view())[start:stop]
 
 
 class BatchState:
-    """A queue, and what the log said of it so far."""
+    """A queue and its messages in the log so far."""
 
     def __init__(self, topic: str, queue_id: int, path: str) -> None:
         self.topic, self.queue_id, self.path = topic, queue_id, path
         self.files: list[BatchFile] = []
-        self.cursor = (0, 0)  # file, and unit in it, that the next record should have
+        self.cursor = (0, 0)  # file, and unit in it, expected for the next record
         self.next_offset: int | None = None
         self.epoch = 0
         self.missing: list[tuple[bool, int, int, int]] = []  # (comes soon, queue offset, physical offset, messages)
 
     def load(self, segments: Segments, min_physical: int) -> None:
-        """Look at the files."""
+        """Read the files."""
         self.files = [BatchFile(segment, min_physical) for segment in segments]
 
     @property
     def about(self) -> dict[str, Any]:
-        """As findings say which queue it is."""
+        """The fields of findings that identify the queue."""
         return {"topic": self.topic, "queueId": self.queue_id}
 
     @property
     def end(self) -> tuple[int, int]:
-        """(file, unit) of the first that is no valid unit: where a broker's start finds the end of the queue."""
+        """(file, unit) of the first invalid unit, where a broker's start finds the end of the queue."""
         for number, file in enumerate(self.files):
             if file.prefix < file.capacity:
                 return number, file.prefix
@@ -71,7 +71,7 @@ class BatchState:
 
     @property
     def last(self) -> Any:
-        """The last unit in front of the end; None without any."""
+        """The last unit before the end; None without any."""
         number, unit = self.end
         if unit == 0 and number:
             number, unit = number - 1, self.files[number - 1].capacity
@@ -79,7 +79,7 @@ class BatchState:
 
     @property
     def last_physical(self) -> int:
-        """Where the record of the last unit begins, as a broker's start sees it; -1 without any."""
+        """Where the last unit's record begins, as found by a broker's start; -1 without any."""
         last = -1
         for file in self.files[-SCANNED_FILES:]:
             if file.prefix:
@@ -90,13 +90,13 @@ class BatchState:
 
 
 def valid(units: Units) -> Column:
-    """Which units a broker takes for one."""
+    """Which units a broker accepts."""
     good: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
     good &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
     return good
 
 
-def words(unit: Any) -> str:
-    """What a unit says."""
-    says = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
-    return ", ".join(f"{name} {says[name]}" for name in _TOLD)
+def describe_unit(unit: Any) -> str:
+    """The fields of a unit, as text."""
+    values = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
+    return ", ".join(f"{name} {values[name]}" for name in _SHOWN)

@@ -1,4 +1,4 @@
-"""The finding about a topic that was deleted."""
+"""The finding about a deleted topic."""
 
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.check.common.findings import Collector
@@ -9,7 +9,7 @@ def add_deleted(found: Collector, topic: str, messages: int, again: int) -> None
     """Report a deleted topic whose messages are still in the log.
 
     Args:
-        again: how many of them the next start of a broker puts into queues again.
+        again: number of messages that the next start of a broker would put into queues again.
     """
     consequence = CODES["topic-deleted"].broker
     if again:
