@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from formats.sql92.values import INT, LONG, Long, NotComparable, Value, compare, double
 
-Properties: TypeAlias = Mapping[str, str]
+Properties: TypeAlias = Mapping[str, str] | Mapping[str, Value]
 Evaluate: TypeAlias = Callable[[Properties], Value]
 Matches: TypeAlias = Callable[[Properties], bool]
 
@@ -54,7 +54,7 @@ class _Node(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compile_filter(text: str, *, wide: bool = True) -> Matches:
-    """Whether the properties of a message match.
+    """Whether the properties of a message match. Properties are texts; other values are compared as what they are.
 
     Args:
         text: the expression of a subscription.
@@ -253,7 +253,7 @@ class _Parser:
 
         def evaluate(properties: Properties) -> Value:
             value = left.evaluate(properties)
-            return None if value is None else (value in values) == wanted
+            return None if value is None else (str(value) in values) == wanted
 
         return _boolean(evaluate)
 

@@ -10,14 +10,14 @@ clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --fi
   --progress= --table= --tz= --wide --yes -h -n -o= -y
 client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
 cluster list: --columns= --help --output= --tz= --wide -h -o=
-commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
-  --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
-consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
-  --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
   --until= --wide -h -o= -q= -t=
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
@@ -34,6 +34,9 @@ dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --hel
   --tz= --until= --where= --wide -h -o= -t=
 explain: --columns= --help --output= --wide -h -o=
 export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
+grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --in= --invert --key= --limit=
+  --neighbours= --offset= --output= --progress= --property= --queue-offset= --queue= --since= --tag= --topic= --tz=
+  --until= --where= --wide -C= -F -c -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
 group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
@@ -71,8 +74,8 @@ rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progre
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
   --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
-  --namesrv= --offset= --output= --progress= --queue-offset= --queue= --rate= --since= --tag= --tls-config= --to=
-  --topic= --tz= --until= --wide -g= -h -n -o= -q= -t=
+  --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
+  --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
 report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
@@ -121,6 +124,7 @@ du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
+grep --in: body key property host
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3 5.5
 init --engine: auto 4.9 5.3 5.5

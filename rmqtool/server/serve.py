@@ -137,6 +137,7 @@ class Served:
         registration = Registration(broker.context, self.name_servers, outgoing)
         broker.context.topic_changes.subscribe(registration.announce)
         broker.context.routes = registration.queues_of
+        broker.context.announced = registration.finish
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 

@@ -25,7 +25,7 @@ from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.cli.read import query, run_files
-from rmqtool.cli.read.run_check import run_check
+from rmqtool.cli.read.run_check import Checked, run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
 from rmqtool.cli.render.text import dump_json
 from rmqtool.cli.repair.salvage import write_ndjson
@@ -73,7 +73,7 @@ def _info(rng: Random, store: Path, base: Base) -> None:
 
 
 def _check(rng: Random, store: Path, base: Base) -> None:
-    run_check(_layout(rng, store, base), "STORE", "info", None, rng.choice(("table", "ndjson")))
+    run_check([Checked(_layout(rng, store, base), "STORE")], "info", None, rng.choice(("table", "ndjson")))
 
 
 def _plan(rng: Random, store: Path, base: Base) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from formats import checkpoint
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
@@ -127,3 +128,18 @@ def test_a_queue_offset_that_no_queue_can_have_had_takes_no_time(
     assert not report.mended
     assert [note for note in report.notes if "several messages for one queue offset" in note]
     assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+
+
+def test_where_the_check_meets_no_message_the_checkpoint_has_the_time_of_the_one_before(
+    bases: list[Base], tmp_path: Path
+) -> None:
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    *_, last = log_files(store)
+    with last.open("r+b") as file:
+        file.truncate(1)
+    recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
+    stored = [place.record.store_timestamp for path in log_files(store)[:-1] for place in records_of(path)]
+    point = checkpoint.parse((store / "checkpoint").read_bytes())
+    assert point.physic_msg_timestamp == stored[-1]
+    assert faults_of(store, base.conf, "5.3") == []

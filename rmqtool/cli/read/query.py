@@ -139,7 +139,7 @@ def query_offset(
             _note_nothing(answer, offset, "")
         return 0 if answer.messages else 1
     from rmqtool.services.lookup.get_message import asked_for, get_message
-    from rmqtool.services.lookup.tiered import get_tiered
+    from rmqtool.services.lookup.tiered import get_tiered, only_tiered
     from rmqtool.store.queues.batch import open_any_queue
 
     _refuse_broker(broker)
@@ -156,7 +156,8 @@ def query_offset(
         result = get_compacted(compacted, offset, max_msgs)
     else:
         high = queue.max_offset if queue is not None else 0
-        result = get_tiered(log.layout, topic, queue_id, offset, max_msgs, high) or get_message(
+        tiered = only_tiered(log.layout, lambda *asked: asked == (topic, queue_id))
+        result = get_tiered(tiered, topic, queue_id, offset, max_msgs, high) or get_message(
             log, queue, offset, max_msgs, release=release
         )
     asked = (topic, queue_id, offset, max_msgs)

@@ -307,7 +307,7 @@ def query_id(
         if message is not None:
             record = message.record
             if offset_id(record.store_address, record.store_port, position) == message_id.upper() and chosen.has(
-                record
+                record, position
             ):
                 return list(message.messages())[: search.limit]
     index, batch_topics = _Index(log, warn), _batch_topics(layout)
@@ -321,7 +321,9 @@ def query_id(
     messages = _with_compacted(layout, named, messages, search, warn, has_id(None, message_id))
     if not messages and search.scan:
         matches = has_id(None, message_id)
-        messages = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
+        messages = _scan(
+            log, lambda record: matches(record) and chosen.has(record, record.physical_offset), message_id, search, warn
+        )
         messages.sort(key=lambda message: message.physical_offset)
     return messages[: search.limit]
 

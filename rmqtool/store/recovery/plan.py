@@ -21,7 +21,7 @@ from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, StagedQueues, load
 from rmqtool.store.recovery.report import QueueRange, StoreState
-from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log
+from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log, refuse_start
 from rmqtool.store.recovery.warnings import warnings_of
 from rmqtool.store.recovery.whole import Mended, make_whole
 from rmqtool.store.recovery.whole_log import warnings_of_lengths
@@ -67,6 +67,20 @@ class Recovery:
         return self.dispatcher.index
 
 
+def refused_recovery(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, refusals: list[str]) -> Recovery:
+    """Of a store that the broker would not load."""
+    end = loaded.files[-1].end if loaded.files else 0
+    verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
+    return Recovery(
+        inputs=inputs,
+        verdict=verdict,
+        dispatcher=dispatcher,
+        refusals=refusals,
+        warnings=list(inputs.warnings),
+        after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
+    )
+
+
 def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) -> Recovery:
     """Simulate the broker's load and start, up to the moment at which it would accept messages.
 
@@ -85,16 +99,7 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
         loaded.queues, index, staged.open, indexed=inputs.indexed, batch_topics=inputs.rules.batch_topics
     )
     if loaded.refusals:
-        end = loaded.files[-1].end if loaded.files else 0
-        verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
-        return Recovery(
-            inputs=inputs,
-            verdict=verdict,
-            dispatcher=dispatcher,
-            refusals=loaded.refusals,
-            warnings=list(inputs.warnings),
-            after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
-        )
+        return refused_recovery(inputs, loaded, dispatcher, loaded.refusals)
     running = _Run(inputs, loaded, dispatcher)
     with ThreadPoolExecutor(1, "rmqtool-index") as beside:
         recovery = running.run(judge, beside)
@@ -129,6 +134,8 @@ class _Run:
         found_ends = {key: queue.max_offset for key, queue in queues.items()}
         known = self._max_dispatched()
         self._check_single_file(known)
+        if refusals := refuse_start(inputs, self._loaded, known):
+            return refused_recovery(inputs, self._loaded, self._dispatcher, refusals)
         verdict = self._judge_log(judge, known)
         early = self._without_deliver_time()
         redispatches = inputs.rules.redispatches(cut=known >= verdict.end)

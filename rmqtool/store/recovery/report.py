@@ -65,6 +65,19 @@ class QueueMended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DLedgerEnd:
+    """What a DLedger member reports about its log after a start; -1 for unknown values."""
+
+    beginIndex: int
+    endIndex: int
+    endTerm: int
+    committedIndex: int
+    committedPosition: int  # position after the entry of that index
+    endPosition: int  # position after the last entry
+    unitsWritten: int  # number of index units rewritten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
     """The complete report. ``applied`` tells whether the actions were carried out."""
 
@@ -97,10 +110,9 @@ class RecoveryReport:
     mended: list[QueueMended] = field(default_factory=list)  # changes beyond those of a broker's start
     indexFilesMended: int = 0
     pending: list[str] = field(default_factory=list)  # interrupted runs that block writing commands
-    tierDangers: list[str] = field(
-        default_factory=list
-    )  # what a broker's start would do to the tier beside these queues
-    unfit: list[str] = field(default_factory=list)  # conflicts between the store and the broker's configuration
+    tierDangers: list[str] = field(default_factory=list)  # what a broker's start would do to the tier
+    unfit: list[str] = field(default_factory=list)  # conflicts between the store and the configuration
+    dledger: DLedgerEnd | None = None  # only for a member of a DLedger group
 
     @property
     def clean(self) -> bool:

@@ -13,7 +13,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import dledger_reason
 from rmqtool.store.releases.first_file import first_checked_rocks, first_checked_rocks_v5_5
-from rmqtool.store.releases.rules import ReleaseRulesV5
+from rmqtool.store.releases.rules import ReleaseRulesV5, StartsInsideFiles
 
 
 class RocksRules(ReleaseRulesV5):
@@ -33,7 +33,7 @@ class RocksRules(ReleaseRulesV5):
         return first_checked_rocks(files, known, aborted=aborted)
 
 
-class RocksRulesV5_5(RocksRules):
+class RocksRulesV5_5(StartsInsideFiles, RocksRules):
     """The rules of 5.5.0 with RocksDB.
 
     Args:
@@ -49,6 +49,13 @@ class RocksRulesV5_5(RocksRules):
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_rocks_v5_5(files, self.conf, point, [known, *self._ends], aborted=aborted)
 
+    def dispatch_from(self, point: Checkpoint, known: int) -> int:
+        return self._lowest(known)
+
+    def _lowest(self, known: int) -> int:
+        """DefaultMessageStore.recover: the queues' own end counts whatever it is, others only where they have one."""
+        return min([max(known, 0), *(end for end in self._ends if end > 0)])
+
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        lowest = min((end for end in (known, *self._ends) if end > 0), default=0)
+        lowest = self._lowest(known)
         return super().dispatched_from(lowest, lowest, aborted=aborted)

@@ -132,6 +132,18 @@ class ReleaseRules:
         """How many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
+    def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
+        """Byte of the first file that is checked at which the check begins."""
+        return 0
+
+    def recoverable(self, file: Segment, at: int, *, aborted: bool) -> int:
+        """As :meth:`readable`, for recovery, which begins to read at a byte."""
+        return self.readable(file)
+
+    def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
+        """Why the broker would not load a log, given where its databases and checkpoint tell it to begin."""
+        return []
+
     def _before(self, file: Segment, mark: bytes) -> int:
         """Position of the first record that the broker takes for damage; only searched if the file has the mark."""
         view = file.view()
@@ -151,8 +163,12 @@ class ReleaseRules:
     def find_end(self, file: Segment, end: End, limit: int) -> End:
         """Where and why the broker takes the records of a file to end, given the result of its reader."""
         if end.at == limit < file.size:
-            return End(Ending.DAMAGED, end.at, self.stumbles)
+            return End(Ending.DAMAGED, end.at, self._why_stopped(file, end.at))
         return end
+
+    def _why_stopped(self, file: Segment, at: int) -> str:
+        """Why the broker takes a whole record for damage."""
+        return self.stumbles
 
     def redispatches(self, *, cut: bool) -> bool:
         """Whether messages missing in the queues after the check are dispatched.
@@ -273,7 +289,7 @@ class ReleaseRulesV5(ReleaseRules):
         return known_number(files, known)
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        """After a clean stop, all that the queues lack except the first message (the broker compares by ``>``)."""
+        """After a clean stop all that is missing in the queues except the first message (compared by ``>``)."""
         if aborted:
             return EVERYTHING
         return known + 1 if self.exactly else unknown
@@ -343,15 +359,54 @@ class ReleaseRulesV5(ReleaseRules):
         return []
 
 
-class ReleaseRulesV5_5(ReleaseRulesV5):
+class StartsInsideFiles(ReleaseRulesV5):
+    """What 5.4 and 5.5 do after an unclean stop where the settings ask for it, whatever queues are kept in."""
+
+    def dispatch_from(self, point: Checkpoint, known: int) -> int:
+        """Physical offset up to which all that is dispatched has the log, as a start after an unclean stop takes it."""
+        return point.logics_physical_offset
+
+    def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
+        if not aborted or not self.conf.flag("enableAcceleratedRecovery", False):
+            return 0
+        return max(self.dispatch_from(point, known) - file.base, 0)
+
+    def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
+        """It cannot begin behind the end of the file in which it would (CommitLog.recoverAbnormally)."""
+        if not files:
+            return []
+        file = files[self.first_checked(files, point, known, aborted=aborted)[0]]
+        at = self.begins_at(file, point, known, aborted=aborted)
+        if at <= file.size:
+            return []
+        where = f"the check of the log would begin at {file.base + at}"
+        return [f"{file.path}: enableAcceleratedRecovery is on, and {where}, behind the end of this file"]
+
+    def recoverable(self, file: Segment, at: int, *, aborted: bool) -> int:
+        limit = super().recoverable(file, at, aborted=aborted)
+        if not aborted or not self.conf.flag("checkCommitLogOffsetOnRecover", False):
+            return limit
+        view = file.view()
+        at = record_start(view, at)
+        while at < limit and isinstance(record := read(view, at, file.size, crc=False), Record):
+            if _is_of_another_file(record, file):
+                return at
+            at = record_start(view, at + record.total_size)
+        return limit
+
+    def _why_stopped(self, file: Segment, at: int) -> str:
+        record = read(file.view(), at, file.size, crc=False)
+        if isinstance(record, Record) and not self.stumbles_over(record):
+            return f"record that says physical offset {record.physical_offset} (checkCommitLogOffsetOnRecover)"
+        return super()._why_stopped(file, at)
+
+
+class ReleaseRulesV5_5(StartsInsideFiles):
     """The rules of 5.5.0, which are also those of 5.4.0."""
 
     release: ClassVar[Release] = V5_5
 
     def check_forms(self) -> list[str]:
-        for name in ("enableAcceleratedRecovery", "checkCommitLogOffsetOnRecover"):
-            if self.conf.flag(name, False):
-                raise Refused(f"{self.layout.root}: {name} is on, which rmqtool does not follow: turn it off")
         for name in ("indexRocksDBEnable", "transRocksDBEnable"):
             if self.conf.flag(name, False):
                 raise Refused(f"{self.layout.root}: {name} is on: that database is not written in place")
@@ -359,6 +414,14 @@ class ReleaseRulesV5_5(ReleaseRulesV5):
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_v5_5(files, self.conf, point, known, aborted=aborted)
+
+    def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
+        """Also ConsumeQueueStore.getDispatchFromPhyOffset: it does not know where to begin, and gives up."""
+        accelerates = aborted and self.conf.flag("enableAcceleratedRecovery", False)
+        if accelerates and point.physic_msg_timestamp > 0 and point.logics_physical_offset <= 0:
+            path = self.layout.path("checkpoint")
+            return [f"{path}: enableAcceleratedRecovery is on, and the checkpoint says no logicsPhysicalOffset"]
+        return super().refuse_start(files, point, known, aborted=aborted)
 
     @property
     def counts_dispatched(self) -> bool:
@@ -384,6 +447,10 @@ _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: Re
 
 def _class_of(release: Release) -> type[ReleaseRulesV5]:
     return [rules for known, rules in _RULES.items() if known.version <= release.version][-1]
+
+
+def _is_of_another_file(record: Record, file: Segment) -> bool:
+    return not file.base <= record.physical_offset <= file.base + file.size
 
 
 def _holds(file: Segment, mark: bytes) -> bool:

@@ -142,7 +142,7 @@ class QueueCheck:
             if queue is None:
                 continue
             rows, ordinals = np.array(pairs, np.int64).T
-            queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
+            check_ordinals(self.ctx, queue, stretch.file, ordinals, stretch.position[rows], stretch.epoch)
             queue.newest = _ALWAYS  # additional queues need not be in topics.json
             columns = (batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
