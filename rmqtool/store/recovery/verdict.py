@@ -34,7 +34,8 @@ class LogVerdict:
         first_file: the first file that was checked; ``start_reason`` says why.
         lost_from: physical offset from which on intact messages are removed because the user asked for it; None if the
             log ends at damage or at its own end.
-        last_store_timestamp: store timestamp of the last message checked, ms, or if there is none, of the last one before the check; 0 without one.
+        last_store_timestamp: store timestamp of the last message checked, ms, or if there is none, of the last one
+            before the check; 0 without one.
         last_record: physical offset of that message, if the rules need it.
         dispatched_from: all records from there on were dispatched to queues that lacked them; None if none were.
         known: physical offset after the last message in any queue before; -1 without one.
