@@ -136,7 +136,7 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
         first = next(batches)
         rest, end = drained(batches)
         begun = readahead.reader(plain, crc=True)._next
-        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.waiting
+        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.pending
         expected, expected_end = drained(recovery_batches(view, 0, len(view), plain))
         assert rows_of([first, *rest]) == rows_of(expected)
         assert end == expected_end

@@ -1,4 +1,4 @@
-"""Compile the kernels into this tree, beside their sources: ``python -m rmqtool.kernels.build``."""
+"""Compile the kernels in place, next to their sources: ``python -m rmqtool.kernels.build``."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from rmqtool.kernels.build.compiler import NotCompiled, build
 from rmqtool.kernels.load.stamp import SOURCES
 
 try:
-    for made in build(Path(SOURCES)):
-        sys.stdout.write(f"{made}\n")
+    for library in build(Path(SOURCES)):
+        sys.stdout.write(f"{library}\n")
 except NotCompiled as err:
     sys.exit(f"error: {err}")
