@@ -174,9 +174,8 @@ def _time(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
         return _number(name, column, refused)
     times, per = _MILLIS[column.type.unit]
     values = column.cast(pa.int64())
-    times_ms = (
-        values.fill_null(0).to_numpy(zero_copy_only=False) * times // per
-    )  # cannot overflow: seconds come from dates
+    # the product cannot overflow: times in seconds come from dates
+    times_ms = values.fill_null(0).to_numpy(zero_copy_only=False) * times // per
     return {name: pa.array(times_ms, pa.int64(), mask=_true(column.is_null()))}
 
 
