@@ -173,13 +173,13 @@ def _texts(value: Value) -> Fields | None:
         raise BadText(0, "extFields that are not a JSON object")
     if {*map(type, value), *map(type, value.values())} <= _ALL_TEXT:  # the common case
         return cast(Fields, value)
-    fields: Fields = {}
+    texts: Fields = {}
     for key, item in value.items():
         if not isinstance(key, str) or isinstance(item, list | dict):
             raise BadText(0, "extFields that are not text")
         if item is not None:
-            fields[key] = item if isinstance(item, str) else dumps(item, BODY).decode()
-    return fields
+            texts[key] = item if isinstance(item, str) else dumps(item, BODY).decode()
+    return texts
 
 
 _quoted_name = lru_cache(1024)(quote)  # there are few distinct declared names

@@ -208,7 +208,7 @@ class _Parser:
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
                 left = self._among(left, wanted=False)
-            elif (search := self._searched(left)) is not None:
+            elif (search := self._parse_search(left)) is not None:
                 left = search
             elif sign == "NOT":
                 self._at += 1
@@ -260,7 +260,7 @@ class _Parser:
 
         return _boolean(evaluate)
 
-    def _searched(self, left: _Node) -> _Node | None:
+    def _parse_search(self, left: _Node) -> _Node | None:
         """Parse CONTAINS, STARTSWITH or ENDSWITH, with or without NOT."""
         for word, fits in _SEARCHES.items():
             if self._take(word):

@@ -16,7 +16,7 @@ _WINDOW = 8 << 20  # bytes walked before their pages are released
 
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
     """As ``walk_file``; yields arrays of up to :data:`~rmqtool.store.log.scan.ROWS` rows, valid until the next step."""
-    view, size, forgotten = file.mapped(), file.size, at
+    view, size, forgotten = file.map(), file.size, at
     if at >= stop:
         return at
     walker = Walker(view, ROWS)

@@ -238,7 +238,7 @@ def local_of(path: str) -> str:
     return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
-def opened(store: str) -> str:
+def resolve_store(store: str) -> str:
     """Return the argument for :class:`rmqtool.store.layout.paths.StoreLayout` for a path or URI of a store.
 
     Raises:
@@ -304,7 +304,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     files = log.segments.files
     for number in range(len(files) - 1 if time > 0 else -1, -1, -1):
         file = files[number]
-        view = file.mapped()
+        view = file.map()
         used = _length_in_use(view)
         if not used:
             continue  # allocated in advance

@@ -38,8 +38,8 @@ def _watch(context: "SparkContext", others: set[int], progress: Stage, over: Eve
             for job in set(tracker.getActiveJobsIds()) - others:
                 info = tracker.getJobInfo(job)
                 for number in info.stageIds if info is not None else ():
-                    if (running := tracker.getStageInfo(number)) is not None:
-                        tasks[number] = running.numCompletedTasks, running.numTasks
+                    if (stage := tracker.getStageInfo(number)) is not None:
+                        tasks[number] = stage.numCompletedTasks, stage.numTasks
             if tasks:
                 progress.done = sum(done for done, _all in tasks.values())
                 progress.total = sum(number for _done, number in tasks.values())

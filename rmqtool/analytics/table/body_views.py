@@ -26,7 +26,7 @@ class MappedRows(Protocol):
     def inflated(self) -> dict[int, bytes]:
         """Inflated bodies by row."""
 
-    def mapped(self) -> tuple[int, memoryview]:
+    def map(self) -> tuple[int, memoryview]:
         """Address and content of the part of the file that contains all rows."""
 
 
@@ -42,7 +42,7 @@ class BodyViews:
         if not len(part):
             return
         texts, inflated = part.bodies, part.inflated
-        address, view = part.mapped()
+        address, view = part.map()
         if inflated:
             rows = list(inflated)
             texts = Texts(texts.address.copy(), texts.length.copy())

@@ -88,8 +88,8 @@ def tell(error: Any, word: str | None) -> int:
     text = " ".join(text.split()).replace("Value error, ", "").removesuffix(".")
     text = re.sub(r"\. Did you mean (.*)\?$|\(Possible options?: (.*)\)$", _did_you_mean, text)
     text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
-    for pattern, words in _REST:
-        text = re.sub(pattern, words, text)
+    for pattern, wording in _REST:
+        text = re.sub(pattern, wording, text)
     path = f"rmqtool {word}" if word is not None else "rmqtool"
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path

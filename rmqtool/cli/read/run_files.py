@@ -113,7 +113,7 @@ def run_commitlog_dump(
     def has(item: LocatedRecord) -> bool:
         return chosen.has(item.record, item.physical_offset)
 
-    def found() -> Iterator[LocatedRecord]:
+    def select() -> Iterator[LocatedRecord]:
         nonlocal damaged
         for item in source:
             if isinstance(item, Damage):
@@ -129,7 +129,7 @@ def run_commitlog_dump(
 
         log = LogWithTier(log.layout)
     source = log.walk(start or None, stop)
-    chosen_few = limit_rows(found(), limit, source)
+    chosen_few = limit_rows(select(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
     return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 

@@ -319,9 +319,7 @@ def _print(name: str, value: Any) -> Print | None:
         raise ValueError(f"{name}: no object")
     _only(value, set(Print._fields))
     texts = [value[field_name] for field_name in ("digest", "link")]
-    if any(
-        field_name is not None and (not isinstance(field_name, str) or len(field_name) > 4096) for field_name in texts
-    ):
+    if any(text is not None and (not isinstance(text, str) or len(text) > 4096) for text in texts):
         raise ValueError(f"{name}: no text")
     return Print(_number(value, "size"), _time(value), *texts)
 

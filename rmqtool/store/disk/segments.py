@@ -45,12 +45,12 @@ class Segment:
 
     def view(self) -> memoryview:
         """The file's bytes, mapped once and kept until :meth:`release` or until many others have been mapped."""
-        view = self.mapped()
+        view = self.map()
         if isinstance(mapped := view.obj, Partial):
             mapped.need_whole()
         return view
 
-    def mapped(self) -> memoryview:
+    def map(self) -> memoryview:
         """Like :meth:`view`, for callers that announce what they read with :func:`rmqtool.store.disk.remote.need`."""
         view = self._view
         if view is None:
@@ -73,7 +73,7 @@ class Segment:
         view = self._view
         if view is None and place_of(self.where) is None:
             return read_at(self.where, at, size)
-        view = self.mapped()
+        view = self.map()
         need(view, at, at + size)
         return bytes(view[at : at + size])
 

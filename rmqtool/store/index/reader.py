@@ -33,7 +33,7 @@ class IndexView:
     @property
     def view(self) -> memoryview:
         """The file's bytes; keep this object while reading more than once."""
-        return self._file.view() if self._whole else self._file.mapped()
+        return self._file.view() if self._whole else self._file.map()
 
 
 class BadIndex(NamedTuple):
@@ -55,7 +55,7 @@ def open_index(
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):
         file = segment_of(path)
-        view = file.view() if whole else file.mapped()
+        view = file.view() if whole else file.map()
         need(view, 0, HEADER_SIZE)
         try:
             header = read_header(view)

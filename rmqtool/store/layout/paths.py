@@ -163,10 +163,10 @@ class StoreLayout:
         return None
 
     def configured_paths(self, name: str) -> list[str]:
-        """The paths in a setting, relocated to this store (:meth:`_rebased`); empty without the setting."""
-        return list(map(self._rebased, self.conf.paths(name)))
+        """The paths in a setting, relocated to this store (:meth:`_rebase`); empty without the setting."""
+        return list(map(self._rebase, self.conf.paths(name)))
 
-    def _rebased(self, path: str) -> str:
+    def _rebase(self, path: str) -> str:
         """Relocate a path of the properties file: if it is below the configured root, it moves with the store.
 
         Stores are often inspected as copies, whose properties still name the original paths.

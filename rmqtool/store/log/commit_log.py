@@ -39,6 +39,11 @@ class LocatedRecord(NamedTuple):
         """Its actual offset in the log, whatever offset the record itself states."""
         return self.file.base + self.at
 
+    @property
+    def end(self) -> int:
+        """Physical offset after the record."""
+        return self.physical_offset + self.record.total_size
+
     def messages(self) -> "Iterator[LocatedRecord]":
         """The messages in the record: those of an inner batch (5.x), otherwise the record itself."""
         if is_inner_batch(self.record.sys_flag):
@@ -82,7 +87,7 @@ class CommitLog:
         """The first record of the log; None if the log does not begin with one."""
         if not (files := self.segments.files):
             return None
-        return self.read(files[0].base + record_start(files[0].mapped(), 0), crc=False)
+        return self.read(files[0].base + record_start(files[0].map(), 0), crc=False)
 
     def read(self, physical_offset: int, *, crc: bool = True) -> LocatedRecord | None:
         """The record at an offset, or None if there is none."""
@@ -96,36 +101,41 @@ class CommitLog:
             where = self.layout.commit_log_paths[0]
             return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
         at = physical_offset - file.base
-        view = file.mapped()
+        view = file.map()
         record = record_at(view, at, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return LocatedRecord(file, at, record)
 
-    def end(self, hint: int = -1) -> tuple[int, int | None]:
-        """(offset after the last record, store timestamp of that record), reading up to the first damage.
+    def end(self) -> tuple[int, int | None]:
+        """(offset after the last record, store timestamp of that record), reading up to the first damage."""
+        newest = self.last()
+        return (newest.end, newest.record.store_timestamp) if newest is not None else (max(self.min_offset, 0), None)
+
+    def last(self, hint: int = -1) -> LocatedRecord | None:
+        """The last record, reading up to the first damage; None without any.
 
         Args:
             hint: an offset at which a record may begin, such as the end of the last message known to a queue; nothing
-                before it is read.
+                before it is read. By default the last three files are read.
         """
         files = self.segments.files
         if not files:
-            return 0, None
-        last: int | None = None
+            return None
+        newest: LocatedRecord | None = None
         file = self.segments.find(hint) if hint >= 0 else None
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
-            start = record_start(file.mapped(), at)
-            record = record_at(file.mapped(), start, file.size, crc=False)
+            start = record_start(file.map(), at)
+            record = record_at(file.map(), start, file.size)
             if isinstance(record, Record):
+                newest = LocatedRecord(file, start, record)
                 at = start + record.total_size
-                last = record.store_timestamp
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
             if following is None:
-                return file.base + at, last
+                return newest
             file, at = following, 0
 
     def walk(
@@ -140,7 +150,7 @@ class CommitLog:
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
         for file in files:
-            view = file.mapped()
+            view = file.map()
             limit = file.size if stop is None else min(file.size, stop - file.base)
             first = 0 if start is None else max(start - file.base, 0)
             if first:
@@ -162,7 +172,7 @@ def walk_file(
         Where the next range of this file must begin: a record that states its own position, at or behind ``limit``;
         the file's size when nothing more follows.
     """
-    view, size, forgotten = file.mapped(), file.size, 0
+    view, size, forgotten = file.map(), file.size, 0
     at = record_start(view, at)
     if at >= limit:
         return at
@@ -193,7 +203,7 @@ def _behind_blank(file: Segment, at: int) -> int:
     A blank whose length differs from the space left has overwritten a message. Behind a proper blank there can only be
     stale bytes.
     """
-    if blank_room(file.mapped(), at) == file.size - at:
+    if blank_room(file.map(), at) == file.size - at:
         return file.size
     return next_in_file(file, at + 8)
 
@@ -243,7 +253,7 @@ def next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` in the rest of a file, skipping holes; the file's size if there is none."""
     for start, stop in extents_of(file.where, at, file.size):
         # a record's first non-zero byte is at most its fifth, the magic's first, so data may begin 4 bytes late
-        position = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        position = next_record(file.map(), file.base, max(at, start - 4), stop)
         if position < stop:
             return position
     return file.size

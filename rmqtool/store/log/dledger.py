@@ -106,7 +106,7 @@ class DLedgerLog:
         file = self.data.find(unit.position)
         if file is None:
             return None
-        entry = parse_entry(file.mapped(), unit.position - file.base, file.size)
+        entry = parse_entry(file.map(), unit.position - file.base, file.size)
         same = isinstance(entry, DLedgerEntry) and entry[:5] == (
             unit.magic, unit.size, unit.index, unit.term, unit.position,
         )  # fmt: skip
@@ -115,7 +115,7 @@ class DLedgerLog:
     def holds_events(self) -> bool:
         """Whether this is a controller's log, whose entries are events instead of messages."""
         for file in self.data:
-            view, at = file.mapped(), 0
+            view, at = file.map(), 0
             while isinstance(entry := parse_entry(view, at, file.size), DLedgerEntry):
                 body = bytes(view[at + HEAD_SIZE : at + HEAD_SIZE + _EVENT_TYPE + 1])
                 if entry.body_size:
@@ -169,7 +169,7 @@ class DLedgerLog:
         for file in self.data:
             if file.end <= start:
                 continue
-            view, at, forgotten = file.mapped(), max(start - file.base, 0), 0
+            view, at, forgotten = file.map(), max(start - file.base, 0), 0
             while at < file.size:
                 entry = parse_entry(view, at, file.size)
                 yield file, file.base + at, entry

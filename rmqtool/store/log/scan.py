@@ -84,7 +84,7 @@ def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[FileRo
     Args:
         last: whether this is the last file of the log.
     """
-    view, at = file.mapped(), 0
+    view, at = file.map(), 0
     while at < file.size:
         stop = file.size  # records of a DLedger log are never adjacent
         if not file.entries:

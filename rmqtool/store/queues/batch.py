@@ -110,7 +110,7 @@ class BatchQueue:
         return min(max(self.recovered.end - file.base, 0), file.size) // BATCH_UNIT
 
     def _unit(self, file: Segment, number: int) -> BatchEntry:
-        view = file.mapped()
+        view = file.map()
         need(view, number * BATCH_UNIT, (number + 1) * BATCH_UNIT)
         return BatchEntry(*as_array(view)[number].tolist())
 
@@ -154,7 +154,7 @@ class BatchQueue:
 
 
 def _units(file: Segment, count: int) -> "Units":
-    view = file.mapped()
+    view = file.map()
     need(view, 0, count * BATCH_UNIT)
     return as_array(view)[:count]
 

@@ -175,7 +175,7 @@ class CompactionQueue:
         return sum(map(self.count, self.queue.files))
 
     def _unit(self, file: Segment, number: int) -> BatchEntry:
-        view = file.mapped()
+        view = file.map()
         need(view, number * SIZE, (number + 1) * SIZE)
         return BatchEntry(*as_array(view)[number].tolist())
 
@@ -205,7 +205,7 @@ class CompactionQueue:
         file = self.log.find(position)
         if file is None:
             return Damage(self.log_path, position, position, 0, Ending.CLEAN, "no file holds this position")
-        view = file.mapped()
+        view = file.map()
         record = record_at(view, position - file.base, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, position - file.base, position, 0, record.ending, record.reason)
@@ -253,7 +253,7 @@ def key_of(message: LocatedRecord) -> str:
 
 
 def _units(file: Segment) -> "Units":
-    view = file.mapped()
+    view = file.map()
     need(view, 0, len(view))
     return as_array(view)
 

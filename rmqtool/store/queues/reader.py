@@ -75,7 +75,7 @@ def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units
     if place_of(file.path) is None:
         yield from runs_of(file.path, start, stop)
         return
-    view = file.mapped()
+    view = file.map()
     for low in range(start, min(stop, len(view) // UNIT), _STEP):
         high = min(low + _STEP, stop)
         need(view, low * UNIT, high * UNIT)
@@ -222,7 +222,7 @@ class ConsumeQueue:
             base = file.base // UNIT
             low, high = max(start, base), min(end, file.end // UNIT)
             if low < high:
-                view = file.mapped()
+                view = file.map()
                 need(view, (low - base) * UNIT, (high - base) * UNIT)
                 try:
                     yield low, as_array(view)[low - base : high - base]

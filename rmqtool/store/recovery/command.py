@@ -145,8 +145,8 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     warnings = heed(layout, "recover")
     layout = layout.passing_over()
     report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
-    hint = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
-    ignored = [f"{reason}: {hint}" for reason in (layout.passed or {}).values()]
+    consequence = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
+    ignored = [f"{reason}: {consequence}" for reason in (layout.passed or {}).values()]
     return replace(report, warnings=[*report.warnings, *ignored])
 
 

@@ -17,6 +17,7 @@ from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.lives import Lives
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
@@ -50,6 +51,7 @@ class WholeQueue:
         ends_at: queue offset of its restored end, if no message of the log determines it; None if it was right.
         irregular: whether the log has two messages with the same queue offset, or in decreasing order. Such a queue is
             left alone.
+        lives: tracks the numbering of the queue's messages; it gets the messages of the current one.
     """
 
     unit: ClassVar[int] = UNIT
@@ -60,15 +62,17 @@ class WholeQueue:
     ) -> None:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
         self._before = list(queue.files)  # in the state after the start; only read
+        self._bounds = queue.min_logic_offset, queue.max_physical_offset
+        self.lives = Lives()
         self._removed = list(queue.removed)
         self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
         self._next: int | None = None  # queue offset after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = self.fillers = 0
-        self.first_end = 0  # physical offset behind the first file of the log
+        self.first_end = self.log_end = 0  # physical offsets behind the log's first file, and behind its last record
         self.blanks: list[tuple[int, int]] = []
         self.ends_at: int | None = None
-        self.irregular = False
+        self.irregular = self._is_left_out = False
 
     # -- what the queue holds before --------------------------------------------------------------------------------
 
@@ -131,6 +135,33 @@ class WholeQueue:
             ordinals: their queue offsets.
             times: their store timestamps.
         """
+        counts = units["batch_size"].astype(np.int64) if self.unit == BATCH_UNIT else None
+        for rows, begins in self.lives.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
+            if begins:
+                self._begin_again()
+            self._take(units[rows], ordinals[rows], times[rows])
+
+    def _begin_again(self) -> None:
+        """What was taken is of a former life: nothing of it belongs into the queue."""
+        queue = self.queue
+        queue.files, queue.removed = list(self._before), list(self._removed)
+        queue.min_logic_offset, queue.max_physical_offset = self._bounds
+        self.irregular = self._writing = False
+        self._next = None
+        self.put_in = self.taken_out = self.gaps = self.fillers = 0
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the queue has files, or had some before the start."""
+        return bool(self._removed) or any(file.source is not None for file in self._before)
+
+    def leave_out(self) -> None:
+        """All of its messages are of a former life of the topic, and it has no files: it gets none."""
+        self._begin_again()
+        self.queue.files, self.queue.added = [], 0
+        self._is_left_out = True
+
+    def _take(self, units: Units, ordinals: Column, times: Column) -> None:
         if self.irregular or not len(units):
             return
         steps = np.diff(ordinals)
@@ -280,13 +311,18 @@ class WholeQueue:
         """End the queue after the last message of the log.
 
         Args:
-            at_least: an end known from elsewhere; used if the log has no message of the queue.
+            at_least: an end known from elsewhere; used if the log has no message of the queue, and if its entries up to
+                there lead to damaged messages.
         """
-        if self.irregular:
+        if self.irregular or self._is_left_out:
             return
         if self._next is None:
             self._finish_old(at_least)
-        elif not self._writing and self._end > self._next:
+        elif self._keeps(self._next, at_least):
+            if self._writing:
+                self._write(self._units(self._next, at_least), np.zeros(at_least - self._next, np.int64))
+            self._next = at_least
+        if self._next is not None and not self._writing and self._end > self._next:
             self.taken_out = self._end - self._next
             self._cut(self._next)
         if self._writing:
@@ -296,6 +332,17 @@ class WholeQueue:
                 for file in self._before
                 if file.source is not None and file.source.path not in kept and file.source not in self._removed
             ]
+
+    def _keeps(self, first: int, stop: int) -> bool:
+        """Whether entries behind the last message of the log stay: the queue ended behind them once.
+
+        They lead to what is damaged in the log, in front of its end.
+        """
+        if stop <= first or stop > self._end:
+            return False
+        units = self._units(first, stop)
+        places = np.concatenate(([self.lives.last], units["physical_offset"], [self.log_end])).astype(np.int64)
+        return bool((np.diff(places) > 0).all() and (units["size"] > 0).all())
 
     def _finish_old(self, at_least: int) -> None:
         """Preserve the end of a queue whose messages have all expired, since the next message goes there.
@@ -345,7 +392,7 @@ class WholeBatchQueue(WholeQueue):
     unit = BATCH_UNIT
     dtype = BATCH_CQ_ENTRY.dtype
 
-    def take(self, units: Units, ordinals: Column, times: Column) -> None:
+    def _take(self, units: Units, ordinals: Column, times: Column) -> None:
         """Compare records of the queue, in the order of the log; ``ordinals`` are ignored: the units have theirs."""
         fits = (units["base_queue_offset"] >= 0) & (units["batch_size"] >= 0)
         units, times = units[fits], times[fits]
@@ -363,6 +410,10 @@ class WholeBatchQueue(WholeQueue):
 
     _last_end = 0
 
+    def _begin_again(self) -> None:
+        super()._begin_again()
+        self._last_end = 0
+
     def _place_of(self, physical: int) -> int:
         """Number of a record's unit; that of the queue's first unit if there is none."""
         for file in self._before:
@@ -371,6 +422,9 @@ class WholeBatchQueue(WholeQueue):
             if len(places):
                 return file.base // self.unit + int(places[0])
         return 0
+
+    def _keeps(self, first: int, stop: int) -> bool:
+        return False  # its units are not numbered by queue offsets
 
     def _same(self, has: Units, units: Units, times: Column) -> Column:
         same = np.ones(len(units), bool)

@@ -52,9 +52,9 @@ def carry_over(
     try:
         if positions_of(source) is not None and (data := read_small(source.path(FOLDER, POSITIONS))):
             make_folders(target.path(FOLDER))
-            with make_file(target.path(FOLDER, POSITIONS)) as made:
-                made.write(0, data)
-                made.sync()
+            with make_file(target.path(FOLDER, POSITIONS)) as positions:
+                positions.write(0, data)
+                positions.sync()
     except RmqError as err:
         left_out.append(FOLDER)
         warnings.append(f"{err}: left out: the next compaction looks at all messages again")

@@ -87,7 +87,7 @@ class LightNumbers:
 def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> ConsumerOffsets:
     """Adjust consumer offsets to their messages; returns the same table if none moved."""
 
-    def moved(topic: str, queue_id: int, offset: int) -> int:
+    def move(topic: str, queue_id: int, offset: int) -> int:
         queue = queues.get((topic.encode("utf-8", "surrogateescape"), queue_id))
         downs = [down for old, down in (queue.moves if queue else ()) if offset >= old]
         return offset - downs[-1] if downs else offset
@@ -95,13 +95,13 @@ def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> Con
     changed: dict[str, dict[int, int]] = {}  # only the changes, as there may be hundreds of thousands of groups
     for key, offsets in table.offsets.items():
         topic = split_key(key)[0]
-        new = {queue_id: moved(topic, queue_id, offset) for queue_id, offset in offsets.items()}
+        new = {queue_id: move(topic, queue_id, offset) for queue_id, offset in offsets.items()}
         if new != offsets:
             changed[key] = new
     if changed:
         table = replace(table, offsets={**table.offsets, **changed})
     if isinstance(table, LmqConsumerOffsets):
-        light = {key: moved(split_key(key)[0], 0, offset) for key, offset in table.lmq_offsets.items()}
+        light = {key: move(split_key(key)[0], 0, offset) for key, offset in table.lmq_offsets.items()}
         if light != table.lmq_offsets:
             table = replace(table, lmq_offsets=light)
     return table

@@ -81,11 +81,11 @@ class OnlyTiered:
         """All of them ordered by store time, as far as each queue's own order allows."""
         if (tier := self._tier) is None:
             return iter(())
-        queues = (_timed(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
+        queues = (_with_times(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
         return (item for _time, item in merge(*queues, key=lambda timed: timed[0]))
 
 
-def _timed(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
+def _with_times(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
     time = 0
     for item in items:
         time = max(time, item.record.store_timestamp) if isinstance(item, LocatedRecord) else time

@@ -113,7 +113,7 @@ class StoreSource:
             raise Refused(
                 f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
             )
-        records = [one.record for one in message.messages()]
+        records = [item.record for item in message.messages()]
         if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
             raise Refused(
                 f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"

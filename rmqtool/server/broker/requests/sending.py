@@ -185,9 +185,9 @@ class Sending:
         waiting, self._waiting = self._waiting, []
         made, failed = set(self._made), self._make_topics()
         if failed is not None:
-            lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
-            _answer([(one, failed.answer(one.call.request)) for one in lost])
-            waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
+            lost = [item for item in waiting if self._context.state.topic(item.message.topic) is None]
+            _answer([(item, failed.answer(item.call.request)) for item in lost])
+            waiting = [item for item in waiting if self._context.state.topic(item.message.topic) is not None]
         if waiting:
             self._store(waiting, made)
         return failed

@@ -129,9 +129,9 @@ class Collector:
     def drain(self) -> Iterator[Finding]:
         """The findings since the last call."""
         pending, self._pending = self._pending, []
-        yield from map(self._advised, pending)
+        yield from map(self._advise, pending)
 
-    def _advised(self, finding: Finding) -> Finding:
+    def _advise(self, finding: Finding) -> Finding:
         steps = self.situation.advise(finding.code, finding.steps)
         return replace(finding, steps=steps, fix=sentences(steps))
 
@@ -140,7 +140,7 @@ class Collector:
         yield from self.drain()
         for (code, severity, file, topic, queue_id), count in self._more.items():
             kind = CODES[code]
-            yield self._advised(
+            yield self._advise(
                 Finding(
                     code=code,
                     severity=severity,

@@ -94,6 +94,7 @@ class RecordCheck:
                 },
             )
         self._check_times(name, rows)
+        self._check_hosts(file, name, rows)
         self._check_properties(file, name, rows)
         for i in np.flatnonzero(rows.sys_flag & COMPRESSED):
             self._check_body(file, name, rows, int(i))
@@ -122,6 +123,21 @@ class RecordCheck:
         self._before = int(times[-1])
         highest = int(times.max())
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
+
+    def _check_hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
+        """Check ports, which are stored as int fields but must fit in 16 bits."""
+        data = np.frombuffer(file.view(), np.uint8)
+        versions = rows.sys_flag & HOSTS_V6
+        for version in np.unique(versions):
+            offsets = HEADS[int(version)].offsets
+            for port, of in (("born_port", "bornHost"), ("store_port", "storeHost")):
+                places = np.where(versions == version, rows.at + offsets[port], -1)
+                for i in np.flatnonzero((places >= 0) & (data[places] | data[places + 1] != 0)).tolist():
+                    at = int(places[i])
+                    actual = f"port {int.from_bytes(data[at : at + 4].tobytes(), 'big', signed=True)} in {of}"
+                    self.ctx.found.add(
+                        "log-port", name, offset=at, actual=actual, **self._message_fields(file, rows, i)
+                    )
 
     def _check_properties(self, file: Segment, name: str, rows: RecordColumns) -> None:
         view = file.view()

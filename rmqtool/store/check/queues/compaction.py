@@ -190,7 +190,7 @@ class _Check:
 
     def _count_records(self, file: Segment, start: int) -> int:
         """Number of consecutive records from a position of a file on."""
-        at, records, view = start, 0, file.mapped()
+        at, records, view = start, 0, file.map()
         while at + 8 <= len(view) and says_position(view, file.base, at):
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
             unit = BatchEntry(file.base + at, size, 0, 0, 0, 1)
