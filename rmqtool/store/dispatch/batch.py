@@ -92,7 +92,7 @@ class QueuePuts:
 
     @property
     def counts(self) -> Column:
-        """How many messages each record holds."""
+        """Number of messages in each record."""
         return numbers_of(self._numbers, self._row, self.queue_offset)[1]
 
     @property
@@ -117,7 +117,7 @@ class QueuePuts:
         return units
 
     def since(self, number: int) -> "QueuePuts":
-        """Those from one on."""
+        """Return the puts from a number on."""
         row, entries = self._row[number:], self.entries[number:]
         return QueuePuts(self._columns, row, entries, steady=self.steady, numbers=self._numbers)
 

@@ -19,8 +19,8 @@ from formats.queues.consume import is_ext_address, real_offset
 from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
+from rmqtool.store.dispatch.generations import find_remade
 from rmqtool.store.dispatch.light import light_queue_id
-from rmqtool.store.dispatch.lives import find_remade
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
@@ -51,7 +51,7 @@ class Mended(NamedTuple):
         irregular: queues whose contents do not follow from the log.
         deleted: number of messages by topic, for topics with neither settings nor queues.
         remade: for topics that were deleted and created again, number of earlier messages by topic.
-        again: for other queues whose numbering began again at 0, number of earlier messages by queue.
+        again: for other queues whose numbering started again at 0, number of earlier messages by queue.
         gaps: number of messages missing in the log between others of their queue.
         fillers: how many of them got fillers that are in the way of others.
         compared: bytes of the log that were compared with queues and index.
@@ -161,20 +161,20 @@ class _Comparison:
         )
 
     def _leave_former_out(self) -> None:
-        """Messages from before their topics were deleted and made again are in no queue."""
+        """Remove messages from before their topic was deleted and created again."""
         queues = {key: whole for key, whole in self._queues.items() if whole is not None}
         remade = {}
-        if not self._inputs.quick:  # which does not look at all queues of a topic
-            remade = find_remade({key: (whole.lives, whole.is_on_disk) for key, whole in queues.items()})
+        if not self._inputs.quick:  # quick mode does not read all queues of a topic
+            remade = find_remade({key: (whole.generations, whole.is_on_disk) for key, whole in queues.items()})
         for (topic, queue_id), whole in sorted(queues.items()):
             if topic not in remade:
-                if whole.lives.former:
-                    self._again[_in_words(topic, queue_id)] = whole.lives.former
+                if whole.generations.former:
+                    self._again[_in_words(topic, queue_id)] = whole.generations.former
                 continue
-            self._remade[topic] += whole.lives.former
+            self._remade[topic] += whole.generations.former
             if queue_id in remade[topic]:
                 whole.leave_out()
-                self._remade[topic] += whole.lives.messages
+                self._remade[topic] += whole.generations.messages
 
     @property
     def _wanted(self) -> bool:

@@ -17,7 +17,7 @@ from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
@@ -51,7 +51,7 @@ class WholeQueue:
         ends_at: queue offset of its restored end, if no message of the log determines it; None if it was right.
         irregular: whether the log has two messages with the same queue offset, or in decreasing order. Such a queue is
             left alone.
-        lives: tracks the numbering of the queue's messages; it gets the messages of the current one.
+        generations: tracks where the numbering of the messages starts again; only the current generation is kept.
     """
 
     unit: ClassVar[int] = UNIT
@@ -63,7 +63,7 @@ class WholeQueue:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
         self._before = list(queue.files)  # in the state after the start; only read
         self._bounds = queue.min_logic_offset, queue.max_physical_offset
-        self.lives = Lives()
+        self.generations = Generations()
         self._removed = list(queue.removed)
         self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
         self._next: int | None = None  # queue offset after the last message
@@ -136,13 +136,13 @@ class WholeQueue:
             times: their store timestamps.
         """
         counts = units["batch_size"].astype(np.int64) if self.unit == BATCH_UNIT else None
-        for rows, begins in self.lives.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
+        for rows, begins in self.generations.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
             if begins:
                 self._begin_again()
             self._take(units[rows], ordinals[rows], times[rows])
 
     def _begin_again(self) -> None:
-        """What was taken is of a former life: nothing of it belongs into the queue."""
+        """Drop the messages taken so far: they are of a former generation and do not belong in the queue."""
         queue = self.queue
         queue.files, queue.removed = list(self._before), list(self._removed)
         queue.min_logic_offset, queue.max_physical_offset = self._bounds
@@ -156,7 +156,7 @@ class WholeQueue:
         return bool(self._removed) or any(file.source is not None for file in self._before)
 
     def leave_out(self) -> None:
-        """All of its messages are of a former life of the topic, and it has no files: it gets none."""
+        """Keep the queue without files: all of its messages are of a former generation of the topic."""
         self._begin_again()
         self.queue.files, self.queue.added = [], 0
         self._is_left_out = True
@@ -334,14 +334,14 @@ class WholeQueue:
             ]
 
     def _keeps(self, first: int, stop: int) -> bool:
-        """Whether entries behind the last message of the log stay: the queue ended behind them once.
+        """Whether to keep entries after the queue's last message in the log, given that the queue once ended later.
 
-        They lead to what is damaged in the log, in front of its end.
+        Such entries refer to damaged messages before the end of the log.
         """
         if stop <= first or stop > self._end:
             return False
         units = self._units(first, stop)
-        places = np.concatenate(([self.lives.last], units["physical_offset"], [self.log_end])).astype(np.int64)
+        places = np.concatenate(([self.generations.last], units["physical_offset"], [self.log_end])).astype(np.int64)
         return bool((np.diff(places) > 0).all() and (units["size"] > 0).all())
 
     def _finish_old(self, at_least: int) -> None:

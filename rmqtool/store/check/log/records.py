@@ -125,7 +125,7 @@ class RecordCheck:
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
 
     def _check_hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
-        """Check ports, which are stored as int fields but must fit in 16 bits."""
+        """Check that ports, which are stored in 32 bits, fit in 16 bits."""
         data = np.frombuffer(file.view(), np.uint8)
         versions = rows.sys_flag & HOSTS_V6
         for version in np.unique(versions):

@@ -6,7 +6,7 @@ import numpy as np
 
 from formats.queues.batch import as_array, valid_prefix
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import BATCH_UNIT
 from rmqtool.store.queues.reader import SCANNED_FILES
 
@@ -45,21 +45,21 @@ class BatchFile:
 Missing = tuple[bool, int, int, int]  # (comes soon, queue offset, physical offset, messages)
 
 
-class FormerLife(NamedTuple):
-    """What was noted of a queue before it was numbered from 0 on again."""
+class FormerGeneration(NamedTuple):
+    """State of a queue before its numbering started again at 0."""
 
     missing: list[Missing]
-    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    file: str  # log file with the first message of the next generation; ``offset`` is its position there
     offset: int
-    next_ordinal: int  # that it would have had
+    next_ordinal: int  # queue offset expected instead of 0
 
 
 class BatchState:
     """A queue and its messages in the log so far.
 
     Attributes:
-        lives: tracks where the numbering of its messages in the log begins again.
-        former: what was recorded before each such restart.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str) -> None:
@@ -69,30 +69,30 @@ class BatchState:
         self.next_offset: int | None = None
         self.epoch = 0
         self.missing: list[Missing] = []
-        self.lives = Lives()
-        self.former: list[FormerLife] = []
+        self.generations = Generations()
+        self.former: list[FormerGeneration] = []
 
     def begin_again(self, file: str, offset: int) -> None:
-        """The next message has the queue offset 0 again.
+        """Start a new generation: the next message has queue offset 0 again.
 
         Args:
-            file, offset: where it is in the log.
+            file, offset: position of that message in the log.
         """
-        self.former.append(FormerLife(self.missing, file, offset, self.next_offset or 0))
+        self.former.append(FormerGeneration(self.missing, file, offset, self.next_offset or 0))
         self.missing, self.next_offset = [], None
 
     @property
     def again(self) -> int:
-        """Messages without a unit that the next start makes one for."""
+        """Number of messages without a unit for which the next start would create one."""
         return sum(count for soon, _base, _physical, count in self.missing if soon)
 
     def forget(self) -> None:
-        """Messages without a unit are none that should have one."""
+        """Drop the missing messages, which do not belong in the queue."""
         self.missing = []
 
     def restore(self) -> None:
-        """Those of former lives should have one as well."""
-        self.missing = [missing for life in self.former for missing in life.missing] + self.missing
+        """Add the missing messages of former generations, which do belong in the queue."""
+        self.missing = [missing for generation in self.former for missing in generation.missing] + self.missing
 
     def load(self, segments: Segments, min_physical: int) -> None:
         """Read the files."""

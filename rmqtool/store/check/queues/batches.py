@@ -95,7 +95,7 @@ class BatchQueueCheck:
             queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
         expected = self._expect(stretch, rows)
         columns = expected.base_queue_offset, expected.physical_offset, expected.store_timestamp, expected.batch_size
-        for part, begins in queue.lives.take(*columns):
+        for part, begins in queue.generations.take(*columns):
             records, file = expected.part(part), stretch.file
             if begins:
                 queue.begin_again(self.ctx.name(file.path), int(records.physical_offset[0]) - file.base)
@@ -103,7 +103,7 @@ class BatchQueueCheck:
             self._compare(queue, records)
 
     def settle(self) -> None:
-        """Report messages from before the numbering of their queues began again."""
+        """Report messages of former generations of their queues."""
         settle(self.ctx, self.queues, ())
 
     def _expect(self, stretch: Stretch, rows: Column) -> _Expected:

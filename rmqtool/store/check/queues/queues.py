@@ -96,7 +96,7 @@ class QueueCheck:
         }
 
     def _settle(self) -> None:
-        """What is to be said of messages from before their queues were numbered from 0 on again."""
+        """Report messages of former generations of their queues."""
         if not self._is_settled:
             self._is_settled = True
             settle(self.ctx, self.queues, self._deleted)
@@ -155,7 +155,7 @@ class QueueCheck:
     def _take(self, queue: QueueState, stretch: Stretch, rows: Column, ordinals: Column) -> None:
         """Compare messages of one queue, in the order of the log."""
         batch, position, file = stretch.batch, stretch.position[rows], stretch.file
-        for part, begins in queue.lives.take(ordinals, position, batch.store_timestamp[rows]):
+        for part, begins in queue.generations.take(ordinals, position, batch.store_timestamp[rows]):
             if begins:
                 queue.begin_again(self.ctx.name(file.path), int(position[part.start]) - file.base)
             check_ordinals(self.ctx, queue, file, ordinals[part], position[part], stretch.epoch)

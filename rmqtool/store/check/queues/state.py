@@ -10,7 +10,7 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE, ConsumeEntry, as_array, read
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.dispatch.lives import Lives
+from rmqtool.store.dispatch.generations import Generations
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import runs_in
 
@@ -134,14 +134,14 @@ class Run(NamedTuple):
     messages: int
 
 
-class FormerLife(NamedTuple):
-    """What was noted of a queue before it was numbered from 0 on again."""
+class FormerGeneration(NamedTuple):
+    """State of a queue before its numbering started again at 0."""
 
     runs: list[Run]
     overflow: Counter[tuple[str, int]]
-    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    file: str  # log file with the first message of the next generation; ``offset`` is its position there
     offset: int
-    next_ordinal: int  # that it would have had
+    next_ordinal: int  # queue offset expected instead of 0
 
 
 class QueueState:
@@ -151,10 +151,10 @@ class QueueState:
         next_ordinal: queue offset after its last message in the log; None before the first one.
         epoch: epoch of the log at that message.
         runs: messages without an entry.
-        newest: store time of the newest message, ms, if the queue has no files.
         overflow: number of further such messages, by reason and ``soon``.
-        lives: tracks where the numbering of its messages in the log begins again.
-        former: what was recorded before each such restart.
+        newest: store time of the newest message, ms, if the queue has no files.
+        generations: tracks where the numbering of its messages in the log starts again.
+        former: state before each such restart.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int) -> None:
@@ -166,33 +166,33 @@ class QueueState:
         self.newest = 0
         self.runs: list[Run] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
-        self.lives = Lives()
-        self.former: list[FormerLife] = []
+        self.generations = Generations()
+        self.former: list[FormerGeneration] = []
 
     def begin_again(self, file: str, offset: int) -> None:
-        """The next message has the queue offset 0 again.
+        """Start a new generation: the next message has queue offset 0 again.
 
         Args:
-            file, offset: where it is in the log.
+            file, offset: position of that message in the log.
         """
-        self.former.append(FormerLife(self.runs, self.overflow, file, offset, self.next_ordinal or 0))
+        self.former.append(FormerGeneration(self.runs, self.overflow, file, offset, self.next_ordinal or 0))
         self.runs, self.overflow, self.next_ordinal = [], Counter(), None
 
     @property
     def again(self) -> int:
-        """Messages without an entry that the next start makes one for."""
+        """Number of messages without an entry for which the next start would create one."""
         overflow = sum(count for (_reason, soon), count in self.overflow.items() if soon)
         return overflow + sum(run.messages for run in self.runs if run.soon)
 
     def forget(self) -> None:
-        """Messages without an entry are none that should have one."""
+        """Drop the missing messages, which do not belong in the queue."""
         self.runs, self.overflow = [], Counter()
 
     def restore(self) -> None:
-        """Those of former lives should have one as well."""
-        lives = [(life.runs, life.overflow) for life in self.former]
-        self.runs = [run for runs, _overflow in lives for run in runs] + self.runs
-        self.overflow = sum((overflow for _runs, overflow in lives), self.overflow)
+        """Add the missing messages of former generations, which do belong in the queue."""
+        generations = [(generation.runs, generation.overflow) for generation in self.former]
+        self.runs = [run for runs, _overflow in generations for run in runs] + self.runs
+        self.overflow = sum((overflow for _runs, overflow in generations), self.overflow)
 
     def load(self, segments: Segments, min_physical: int) -> None:
         """Summarize the files; raises UnreadableStore if one cannot be read."""
