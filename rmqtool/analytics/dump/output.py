@@ -169,7 +169,7 @@ class SwapOutput(Output):
         super().__init__(path, staging, overwrite=overwrite, grow=False)
 
     def check(self) -> None:
-        """See :meth:`Output.check`."""
+        """As :meth:`Output.check`."""
         _check_directory(self.name, self._path, overwrite=self._overwrite, grow=False)
         for path in (self.staging.path, self._old):
             if not is_leftover(path) and not (path == self._old and is_output(path)):
@@ -190,7 +190,7 @@ class SwapOutput(Output):
         self.check()
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """See :meth:`Output.publish`; if it fails, OUT is unchanged."""
+        """As :meth:`Output.publish`; if it fails, OUT is unchanged."""
         try:
             self.staging.sync_names()
             self.staging.write(MANIFEST, text(manifest), lasting=True)
@@ -239,7 +239,7 @@ class MoveOutput(Output):
         super().__init__(location, self._folder.below(STAGING), overwrite=overwrite, grow=grow)
 
     def check(self) -> None:
-        """See :meth:`Output.check`."""
+        """As :meth:`Output.check`."""
         path = local_path(self.location)
         if path is not None:
             _check_directory(self.name, path, overwrite=self._overwrite, grow=self._grow)
@@ -275,14 +275,14 @@ class MoveOutput(Output):
         self._lock.check()
 
     def discard(self) -> None:
-        """See :meth:`Output.discard`; also removes OUT if it was created for this run."""
+        """As :meth:`Output.discard`; also removes OUT if it was created for this run."""
         super().discard()
         if self._made:
             with suppress(OSError):  # not empty
                 os.rmdir(self._folder.path)
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """See :meth:`Output.publish`; if it fails, running the same command again finishes it."""
+        """As :meth:`Output.publish`; if it fails, running the same command again finishes it."""
         names = {file["path"] for file in manifest["files"]}
         try:
             files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}

@@ -1,4 +1,4 @@
-"""Flush in a thread beside the writing one (FlushRealTimeService, FlushConsumeQueueService).
+"""Flush in a thread of its own (FlushRealTimeService, FlushConsumeQueueService).
 
 The writing threads collect what has to be synced: the log's files at one moment, and the files of queues and index once
 everything in the log at that moment has been dispatched. Another thread syncs them and writes the checkpoint that

@@ -55,7 +55,7 @@ def _code_of(run: PendingRun) -> str:
 
 
 def check_marks(ctx: Context) -> None:
-    """Check the files beside the data."""
+    """Check the files next to the data."""
     findings, layout = ctx.found, ctx.layout
     pid = None
     try:

@@ -30,7 +30,7 @@ Say = Callable[[str, str], None]
 
 
 def find_lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
-    """(messages, bytes) behind the end of the log: intact records that can no longer be reached."""
+    """(messages, bytes) after the end of the log: intact records that can no longer be reached."""
     counts: Counter[tuple[str, int]] = Counter()
     cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
     cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
@@ -48,7 +48,7 @@ def stopped_at(stop: End) -> int:
 
 
 def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
-    """The non-zero range behind the end in the last file of the log. An end-of-file blank there belongs to the log."""
+    """The non-zero range after the end in the last file of the log. An end-of-file blank there belongs to the log."""
     if verdict.stop_file is None or verdict.stop is None:
         return []
     file, at = verdict.stop_file, stopped_at(verdict.stop)
@@ -109,7 +109,7 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
 
 
 def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
-    """Add repaired files of the log, without what is behind the end of the log in them."""
+    """Add repaired files of the log, without what is after the end of the log in them."""
     for path in recovery.log_foreign:
         change.remove(path)
         say("remove", path)

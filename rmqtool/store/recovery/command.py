@@ -166,7 +166,7 @@ def recover(
         quick: do not compare queues and index with the log; only do what a broker's start does, and repair what is
             found to be damaged on the way.
         fix_delay_times: keep deliver times that a 4.9 broker would lose.
-        backup: directory for backups, instead of ``<store>.rmqtool`` beside the store.
+        backup: directory for backups, instead of ``<store>.rmqtool`` next to the store.
         guard: called with the report before anything is changed; may raise to prevent that.
 
     Raises:

@@ -16,7 +16,7 @@ _LOOKED_AT = 100  # number of first messages checked for keys
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
-    """Number of intact messages behind the log's end that a salvage keeps: all but old ones with a repeated offset."""
+    """Number of intact messages after the log's end that a salvage keeps: all but old ones with a repeated offset."""
     ends = recovery.dispatcher.ends
     last: dict[tuple[str, int], int] = {}  # store timestamp of the last one kept, by queue
     kept = 0

@@ -178,7 +178,7 @@ class _Run:
         return max((queue.max_physical_offset for queue in self._queues.values()), default=-1)
 
     def _check_single_file(self, known: int) -> None:
-        """Assume that a single file has its full length, unless queues have messages behind its end.
+        """Assume that a single file has its full length, unless queues have messages after its end.
 
         Raises:
             Refused: they do. A broker knows the real length and would not load such a file.

@@ -36,7 +36,7 @@ class LogStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Messages of one queue that are intact behind the end of the log, where they cannot be reached."""
+    """Messages of one queue that are intact after the end of the log, where they cannot be reached."""
 
     topic: str
     queueId: int

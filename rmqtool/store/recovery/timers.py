@@ -1,8 +1,8 @@
 """The timer of 5.x at a broker's start: truncate its log at the first invalid unit, and make slots point before that.
 
-Two things are done better than by a broker. Units that point behind the end of the commit log are removed, too. A
+Two things are done better than by a broker. Units that point beyond the end of the commit log are removed, too. A
 broker keeps them, and when their slots are due it reads whatever is there by then: another message, or nothing
-readable, at which it stops forever (apache/rocketmq#7480, #10668). And a slot that points behind the end of the timer
+readable, at which it stops forever (apache/rocketmq#7480, #10668). And a slot that points beyond the end of the timer
 log is cleared. A broker keeps its link, and takes whatever is written there next for the unit, so that the slot's chain
 may become a loop. With ``exactly``, neither is done.
 
@@ -36,7 +36,7 @@ Say = Callable[[str, str], None]
 
 
 def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
-    """Add the truncated timer log, the slots that pointed behind its end, and the checkpoint to a change."""
+    """Add the truncated timer log, the slots that pointed beyond its end, and the checkpoint to a change."""
     files = TimerFiles(recovery.inputs.layout)
     if not files.present or not recovery.verdict.files:
         return
@@ -143,11 +143,11 @@ class TimerAtStart:
         return stale
 
     def _is_blank(self, file: Segment) -> bool:
-        """Whether a file ends with the regular blank, with nothing behind it."""
+        """Whether a file ends with the regular blank, with nothing after it."""
         return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
 
     def _slots_behind(self, made: Started) -> np.ndarray:
-        """Numbers of the slots in the wheel file that point behind the end of the log."""
+        """Numbers of the slots in the wheel file that point beyond the end of the log."""
         wheel = self.files.wheel
         if wheel is None:
             return np.empty(0, np.int64)
@@ -189,7 +189,7 @@ class TimerAtStart:
         return min(point.last_timer_queue_offset, point.master_timer_queue_offset)
 
     def _checkpoint(self, point: timer.Checkpoint, *, gone: bool) -> timer.Checkpoint:
-        """The corrected checkpoint; with ``gone``, units behind the last one are missing."""
+        """The corrected checkpoint; with ``gone``, units after the last one are missing."""
         last = self.queue_offset() if gone else point.last_timer_queue_offset
         return point._replace(
             last_timer_log_flush_position=min(point.last_timer_log_flush_position, self.end),
@@ -226,7 +226,7 @@ class TimerAtStart:
     def _is_lost(self, made: Started) -> bool:
         """Whether units are missing, and no unit is left from which the position in the queue follows.
 
-        A broker then continues behind their messages and delivers none of them, though the files still show that they
+        A broker then continues after their messages and delivers none of them, though the files still show that they
         wait.
         """
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(made.dangling)

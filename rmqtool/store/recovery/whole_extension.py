@@ -1,7 +1,7 @@
-"""Repair extensions of queues: remove what a broker would not load, and what is behind damage.
+"""Repair extensions of queues: remove units that a broker would not load, and those after damage.
 
-A broker reads units one after the other, and writes new ones where they end. So the reference of an entry to a unit
-behind that would later refer to another unit. Such an entry gets the tags code that it would have without an extension;
+A broker reads units one after the other and writes new ones where they end. An entry that refers to a unit beyond that
+end would later refer to a different unit. Such an entry gets the tags code that it would have without an extension;
 a broker whose filter needs more reads the message itself.
 
 Source: store.ConsumeQueueExt (load, recover, truncateByMaxAddress).

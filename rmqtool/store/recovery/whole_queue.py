@@ -44,7 +44,7 @@ class WholeQueue:
 
     Attributes:
         put_in: number of messages without an entry in their place, or with a wrong one.
-        taken_out: number of entries behind the last message of the log.
+        taken_out: number of entries after the last message of the log.
         gaps: number of messages missing in the log between others, by their queue offsets.
         fillers: how many of them got a filler before a message of the log's first file.
         blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
@@ -69,7 +69,7 @@ class WholeQueue:
         self._next: int | None = None  # queue offset after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = self.fillers = 0
-        self.first_end = self.log_end = 0  # physical offsets behind the log's first file, and behind its last record
+        self.first_end = self.log_end = 0  # physical offsets after the log's first file, and after its last record
         self.blanks: list[tuple[int, int]] = []
         self.ends_at: int | None = None
         self.irregular = self._is_left_out = False

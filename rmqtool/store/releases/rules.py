@@ -372,7 +372,7 @@ class StartsInsideFiles(ReleaseRulesV5):
         return max(self.dispatch_from(point, known) - file.base, 0)
 
     def refuse_start(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> list[str]:
-        """It cannot begin behind the end of the file in which it would (CommitLog.recoverAbnormally)."""
+        """Return why recovery cannot start: its start is beyond the end of the file (CommitLog.recoverAbnormally)."""
         if not files:
             return []
         file = files[self.first_checked(files, point, known, aborted=aborted)[0]]

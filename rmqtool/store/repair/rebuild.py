@@ -118,7 +118,7 @@ class Rebuild:
     Attributes:
         dispatcher: has the queues and index files that were built.
         verdict: where the log ends; None until a file has been read for queues.
-        tier_dangers: what a broker would do to the tier beside the new queues, one sentence each.
+        tier_dangers: what a broker with the new queues would do to the tier, one sentence each.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
@@ -373,7 +373,7 @@ class Rebuild:
         self._check_tier()
 
     def _check_tier(self) -> None:
-        """Determine what a broker would do to the tier beside the new queues and those that were kept."""
+        """Determine what a broker would do to the tier, given the new queues and those that were kept."""
         if self._tier is None:
             return
         ranges = local_ranges(self.inputs.layout)
@@ -395,7 +395,7 @@ class Rebuild:
 
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
-    """Whether records end at an end-of-file blank with the right length, so that what is behind it means nothing."""
+    """Whether records end at an end-of-file blank with the right length, so that what is after it means nothing."""
     return (
         end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
     )

@@ -2,7 +2,7 @@
 
 A broker with tiered storage serves a queue from the lower of both beginnings to the end of the local queue. It finds
 the tier only through ``tieredStoreMetadata.json``, deletes a queue's tier if it ends before the local queue begins, and
-uploads nothing more of a queue whose tier extends behind the local end.
+uploads nothing more of a queue whose tier extends beyond the local end.
 
 Source: tieredstore.TieredMessageStore, core.MessageStoreDispatcherImpl (doScheduleDispatch), file.FlatMessageFile,
 metadata.DefaultMetadataStore (5.3.3, 5.5.0).

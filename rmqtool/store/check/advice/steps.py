@@ -19,7 +19,7 @@ class Step:
             directory to be created. Empty if the user must act.
         does: what the command does, or what the user must do.
         costs: what it loses or takes; empty if it does not change the store.
-        destroys: whether intact messages leave the store. They are backed up beside it, but invisible to brokers.
+        destroys: whether intact messages leave the store. They are backed up next to it, but invisible to brokers.
     """
 
     command: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ ALL = (
         "a unit of a batch queue that points to no message of its queue",
         "The unit points outside the log, at damaged bytes, or at a message of another topic or queue.",
         "The log was cut or lost files, and the queue was not; or the unit is damaged.",
-        "Consumers get nothing for this unit, or a message of another queue. A start cuts off units that point after "
+        "Consumers get nothing for this unit, or a message of another queue. A start cuts off units that point beyond "
         "the end of the log.",
         REBUILD,
     ),

@@ -279,7 +279,7 @@ class IndexCheck:
         )
 
     def finish(self) -> Iterator[None]:
-        """Report entries behind the end of the log, or that there is no index at all."""
+        """Report entries after the end of the log, or that there is no index at all."""
         self._end_run()
         if not self.enabled:
             return

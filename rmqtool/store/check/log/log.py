@@ -122,7 +122,7 @@ class LogCheck:
                 size, left = blank_room(view, at), file.size - at
                 if size == left:
                     break
-                # a wrong mark may have overwritten a message; bytes behind a right one are stale
+                # a wrong mark may have overwritten a message; bytes after a right one are stale
                 following = next_in_file(file, at + 8)
                 if following >= file.size:
                     if not last and self.ctx.rules.find_end(file, end, file.size).ending is Ending.DAMAGED:
@@ -195,7 +195,7 @@ class LogCheck:
         self._damages.append(_Damage(code, file.path, at, number, self._records, about))
 
     def _report_damages(self) -> None:
-        """Report damage, after it is known how much is behind it."""
+        """Report damage, once it is known how much data follows it."""
         log_ends = [damage for damage in self._damages if self._ends_log(damage)]
         first = min(log_ends, key=lambda damage: (damage.number, damage.at), default=None)
         if first is not None:

@@ -284,7 +284,7 @@ class BatchQueueCheck:
         )
 
     def _report_stale(self, queue: BatchState, file: BatchFile, start: int) -> None:
-        """Report bytes behind the queue's end that match no record."""
+        """Report bytes after the queue's end that match no record."""
         units = file.units(start, file.used)
         torn = not bool(valid(units).any())
         self.ctx.found.add(

@@ -104,7 +104,7 @@ class _Check:
             )
 
     def _is_past(self) -> bool:
-        """Whether the log has lost messages that are nowhere else, while new ones will still be behind the position."""
+        """Whether the log has lost messages that are nowhere else, while new ones will still be after the position."""
         queue = self.queue
         end = self.ctx.queues_seen.ends.get((queue.topic, queue.queue_id), 0)
         return self.position < end and not any(True for _missing in self._find_wanted())

@@ -48,7 +48,7 @@ def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
 
 
 def _check_entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
-    """Report entries before ``bound`` that are not their message's, and everything behind it."""
+    """Report entries before ``bound`` that are not their message's, and everything after it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
     if inside < file.used:

@@ -143,7 +143,7 @@ class _Run:
             last = inputs.checkpoint.confirm_phy_offset
             return LogVerdict(files=[], removed=self._loaded.removed, end=0, last_record=last)
         verdict = judge_log(inputs, self._loaded, known, dispatcher)
-        # dispatch has advanced the recorded end meanwhile; a broker that reads it only then does not truncate
+        # dispatch has advanced the recorded end in the meantime; a broker that reads it only then does not truncate
         if known >= verdict.end:
             dispatcher.truncate(verdict.min_offset, verdict.end)
         return verdict

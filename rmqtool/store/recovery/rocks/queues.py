@@ -15,7 +15,7 @@ class PlannedQueue:
 
     Attributes:
         added: number of units that the broker would write and that differ from the database's.
-        cut: number of units behind an end that was set back.
+        cut: number of units after an end that was set back.
     """
 
     def __init__(self, stored: RocksQueue) -> None:
