@@ -15,7 +15,7 @@ class Ending(Enum):
 
 
 class UnitEnd(NamedTuple):
-    """Where a run of units ends, and why."""
+    """End of a run of units, and the reason."""
 
     ending: Ending
     at: int  # byte in the buffer

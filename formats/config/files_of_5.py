@@ -13,7 +13,7 @@ from formats.versions import V5_3, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderInfo(Bean):
-    """What a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
+    """The messages that a group last popped from a queue in order (``ConsumerOrderInfoManager.OrderInfo``)."""
 
     attempt_id: str | None = member("a", None)
     commit_bits: Long = member("cm", 0)  # bit i: the message at offset i of the list is committed

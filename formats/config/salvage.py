@@ -146,7 +146,7 @@ def _carve(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]
 
 
 def _end_of(data: bytes, at: int) -> int:
-    """Where the object at a position ends, by counting braces; 0 if that is too far."""
+    """Return where the object at a position ends, by counting braces; 0 if that is too far."""
     depth = 0
     for match in _BRACE.finditer(data, at, at + _WINDOW):
         depth += {b"{": 1, b"}": -1}.get(match[0], 0)

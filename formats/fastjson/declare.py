@@ -92,7 +92,7 @@ def _step(key: Key) -> str:
 
 
 class Kind(ABC):
-    """How the values of a member are read and written."""
+    """Reads and writes the values of a member."""
 
     @abstractmethod
     def read(self, raw: Any, dialect: Dialect) -> Any:
@@ -293,7 +293,7 @@ def _bare(declared: Any) -> Any:
 
 
 def describe(raw: Any) -> str:
-    """What a value is, for a message."""
+    """Describe a value for an error message."""
     if raw is None:
         return "null"
     if isinstance(raw, bool):
@@ -310,7 +310,7 @@ def describe(raw: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one field of a declaration stands for.
+    """Description of one field of a declaration.
 
     Attributes:
         attribute: the field's name.

@@ -11,7 +11,7 @@ _ESCAPES = dict(zip("btnvfFr\"'/\\0", "\b\t\n\v\f\f\r\"'/\\\0", strict=True))
 
 
 class Dialect(NamedTuple):
-    """What is accepted, and how it is written.
+    """Accepted syntax, and style of output.
 
     Attributes:
         depth: maximum nesting of objects and lists.

@@ -16,7 +16,7 @@ from rmqtool.store.disk.files import File
 
 @dataclass
 class Unsynced:
-    """What was written up to a moment and is not durable yet.
+    """Writes up to a point in time that are not durable yet.
 
     Attributes:
         log: files of the commit log, oldest first; closed by the thread that syncs them.

@@ -52,7 +52,7 @@ class LightQueuePut(NamedTuple):
 
 
 class QueuePuts:
-    """What messages add to one queue, in the order of the log.
+    """Entries that messages add to one queue, in log order.
 
     Args:
         columns: physical offset, size, queue offset and store timestamp of these and perhaps other messages, int64.
@@ -209,7 +209,7 @@ class RecordBatch(NamedTuple):
             start = stop
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
-        """What an item of :attr:`light` adds."""
+        """Return the entries that an item of :attr:`light` adds."""
         row = slice(put.row, put.row + 1)
         physical, size = self.physical_offset[row], self.size[row]
         columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[row]

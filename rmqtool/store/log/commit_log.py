@@ -198,7 +198,7 @@ def walk_file(
 
 
 def _behind_blank(file: Segment, at: int) -> int:
-    """Where records continue after an end-of-file blank; the file's size if they do not.
+    """Return where records continue after an end-of-file blank; the file's size if they do not.
 
     A blank whose length differs from the space left has overwritten a message. After a proper blank there can only be
     stale bytes.

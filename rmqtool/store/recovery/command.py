@@ -137,7 +137,7 @@ def _carry_out(
 
 
 def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
-    """What a recovery would do; the store is only read. For the arguments see :func:`recover`.
+    """Plan a recovery; the store is only read. For the arguments see :func:`recover`.
 
     Changed queues and index files are built nevertheless, in the system's temporary directory, since dispatch depends
     on them.

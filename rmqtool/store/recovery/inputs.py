@@ -1,4 +1,4 @@
-"""What every judgement of a store is based on: settings, directories, release, log, and marks of the last stop."""
+"""The inputs of every assessment of a store: settings, directories, release, log, and marks of the last stop."""
 
 from dataclasses import dataclass
 from functools import cached_property

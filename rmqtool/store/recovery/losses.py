@@ -33,7 +33,7 @@ def kept_by_salvage(recovery: Recovery) -> int:
 
 
 def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
-    """What is lost of messages, or of all references to them. Empty if the user has specified the truncation."""
+    """Return which messages, or references to them, are lost. Empty if the user has specified the truncation."""
     if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
@@ -71,7 +71,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
 
 
 def not_looked_at(recovery: Recovery) -> list[str]:
-    """What recovery does not check, like a broker's start. Empty if the user has specified the truncation."""
+    """Return what recovery does not check, like a broker's start. Empty if the user has specified the truncation."""
     if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
@@ -98,7 +98,7 @@ def not_looked_at(recovery: Recovery) -> list[str]:
 
 
 def of_made_whole(recovery: Recovery) -> list[str]:
-    """What could not be made consistent, and what it cost."""
+    """Return what could not be made consistent, and the consequences."""
     mended, verdict = recovery.mended, recovery.verdict
     if mended is None:
         return []

@@ -163,7 +163,7 @@ class _Run:
         return recovery
 
     def state_when_whole(self, recovery: Recovery) -> StoreState | None:
-        """What the broker would report after its start, with the repaired queues."""
+        """State that the broker would report after its start, with the repaired queues."""
         if recovery.mended is None or not recovery.mended.queues:
             return recovery.after_start
         for mended in recovery.mended.queues:
@@ -220,7 +220,7 @@ class _Run:
         return sum(queue.added for queue in delayed)
 
     def _reput_from(self, verdict: LogVerdict) -> int:
-        """Where dispatch begins after the check of the log; the end of the log if there are no files."""
+        """Physical offset at which dispatch begins after the check of the log; the log's end if there are no files."""
         if not verdict.files:
             return verdict.end
         known = self._max_dispatched()
@@ -301,7 +301,7 @@ class _Run:
 
 
 def state_of(queues: Mapping[QueueKey, QueueBuilder], verdict: LogVerdict) -> StoreState:
-    """What the broker reports about its queues and its log."""
+    """Return the state of queues and log as reported by the broker."""
     ranges = [
         QueueRange(topic=topic, queueId=queue_id, minOffset=queue.min_offset, maxOffset=queue.max_offset)
         for (topic, queue_id), queue in sorted(queues.items())

@@ -16,7 +16,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreState:
-    """What a broker would report of its store."""
+    """State of a store as a broker would report it."""
 
     minPhyOffset: int
     maxPhyOffset: int
@@ -25,7 +25,7 @@ class StoreState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStop:
-    """Where the commit log ends, and why there."""
+    """End of the commit log, and the reason."""
 
     file: str
     at: int  # byte in the file

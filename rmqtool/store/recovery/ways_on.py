@@ -1,4 +1,4 @@
-"""What to do about a store that a broker refuses to load, as command lines."""
+"""Command lines for a store that a broker refuses to load."""
 
 import os
 
@@ -10,7 +10,7 @@ from rmqtool.words import command_line
 
 
 def ways_on(recovery: Recovery) -> list[str]:
-    """What to do before recovery is possible, in order; empty if nothing was refused."""
+    """Return what to do before recovery is possible, in order; empty if nothing was refused."""
     if not recovery.refusals:
         return []
     log, layout = recovery.inputs.log, recovery.inputs.layout

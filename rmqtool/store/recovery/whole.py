@@ -42,7 +42,7 @@ _HASHES = 2**31  # tag hashes are below this, deliver times are not
 
 
 class Mended(NamedTuple):
-    """What was repaired.
+    """Summary of repairs.
 
     Attributes:
         queues: the changed queues.

@@ -129,7 +129,7 @@ class ReleaseRules:
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
-        """How many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
+        """Return how many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
     def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
@@ -161,7 +161,7 @@ class ReleaseRules:
         return self._only_v1 and record.version == 2
 
     def find_end(self, file: Segment, end: End, limit: int) -> End:
-        """Where and why the broker takes the records of a file to end, given the result of its reader."""
+        """Return where and why the broker considers the records of a file to end, given the result of its reader."""
         if end.at == limit < file.size:
             return End(Ending.DAMAGED, end.at, self._why_stopped(file, end.at))
         return end

@@ -50,7 +50,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Danger:
-    """What a broker's next start would do to the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
+    """An effect of a broker's next start on the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
 
     kind: str
     topic: str | None
@@ -184,7 +184,7 @@ class Tier:
         return low if low < alone.stop else None
 
     def dangers(self, ranges: Ranges) -> list[Danger]:
-        """What a broker's start would do to the tier beside local queues with these ranges."""
+        """Return what a broker's start would do to the tier, given local queues with these ranges."""
         return list(self._dangers(ranges))
 
     def _dangers(self, ranges: Ranges) -> Iterator[Danger]:

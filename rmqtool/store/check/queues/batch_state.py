@@ -121,7 +121,7 @@ class BatchState:
 
     @property
     def last_physical(self) -> int:
-        """Where the last unit's record begins, as found by a broker's start; -1 without any."""
+        """Physical offset of the last unit's record, as found by a broker's start; -1 without any."""
         last = -1
         for file in self.files[-SCANNED_FILES:]:
             if file.prefix:

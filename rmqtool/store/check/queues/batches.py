@@ -81,7 +81,7 @@ class BatchQueueCheck:
 
     @property
     def known(self) -> int:
-        """Where the last record in any queue begins, as in the broker's recovery; -1 without one."""
+        """Physical offset of the last record in any queue, as in the broker's recovery; -1 without one."""
         return max((queue.last_physical for queue in self.queues.values()), default=-1)
 
     def take(self, stretch: Stretch, rows: Column, topic: str, queue_id: int) -> None:

@@ -187,7 +187,7 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
 
 
 def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -> tuple[str, str, bool]:
-    """What a broker would do now, what that would lose, and whether it is safe to start.
+    """Summary of findings: what a broker would do now, what that would lose, and whether it is safe to start.
 
     Args:
         errors: codes with severity error.
@@ -228,7 +228,7 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
 
 
 def _next_step(situation: Situation, steps: tuple[Step, ...]) -> str:
-    """What to do after all steps."""
+    """Return what to do after all steps."""
     verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
         return (

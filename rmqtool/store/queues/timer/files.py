@@ -105,7 +105,7 @@ class TimerFiles:
         return self._counts[file.base]
 
     def ending(self, file: Segment) -> UnitEnd:
-        """What follows the units of a file."""
+        """Kind of data after the units of a file."""
         view = file.view()
         at = self.count(file) * timer.UNIT_SIZE
         end = timer.read_unit(view, at, len(view))

@@ -22,7 +22,7 @@ _QUEUES = "queues and index files are not looked at: the broker fits them to its
 
 
 def plan_dledger(layout: StoreLayout) -> RecoveryReport:
-    """What a broker's start would do with a store's DLedger log; the store is only read.
+    """Plan what a broker's start would do with a store's DLedger log; the store is only read.
 
     Raises:
         UnreadableStore: a file of the log cannot be read.

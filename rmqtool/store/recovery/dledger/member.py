@@ -121,7 +121,7 @@ class IndexFiles:
 
 
 class Committed(NamedTuple):
-    """How much of the log a member knows to be on a majority."""
+    """The part of the log that a member knows to be on a majority."""
 
     index: int = -1  # type: ignore[assignment]
     position: int = -1  # position after that entry

@@ -13,7 +13,7 @@ from rmqtool.store.recovery.rocks.words import report
 
 
 def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryReport:
-    """What a broker would do with the store at its next start; the store is only read.
+    """Plan what a broker would do with the store at its next start; the store is only read.
 
     Args:
         release: release of the broker; by default the store's own.

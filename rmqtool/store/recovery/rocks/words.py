@@ -97,7 +97,7 @@ def _name_queues(keys: list[tuple[str, int]]) -> str:
 
 
 def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
-    """What the broker would do, one sentence each. An empty list means that it would change nothing."""
+    """Return what the broker would do, one sentence each. An empty list means that it would change nothing."""
     inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
     root, place = inputs.layout.root, queue_database_place(inputs.layout) or QUEUES
     actions: list[str] = []
