@@ -29,7 +29,7 @@ from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
-from rmqtool.store.dispatch.lives import Lives, find_remade
+from rmqtool.store.dispatch.generations import Generations, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
@@ -93,21 +93,21 @@ class _Observed:
     last_store_timestamp: int = 0
 
 
-class _PresentLives(Dispatcher):
-    """Puts into each queue what it has since its topic was made for the last time.
+class _CurrentGenerations(Dispatcher):
+    """Puts only the messages since its topic was last created into each queue.
 
     Attributes:
-        lives: of each queue.
+        generations: generations of each queue.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.lives: dict[QueueKey, Lives] = {}
+        self.generations: dict[QueueKey, Generations] = {}
 
     def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
-        lives = self.lives.setdefault((topic, queue_id), Lives())
+        generations = self.generations.setdefault((topic, queue_id), Generations())
         physical = puts.entries["physical_offset"].astype(np.int64)
-        for rows, begins in lives.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
+        for rows, begins in generations.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
             if begins:
                 self.queues.pop((topic, queue_id), None)
                 puts = puts.since(rows.start)
@@ -120,7 +120,7 @@ class Rebuild:
     Attributes:
         dispatcher: has the queues and index files that were built.
         verdict: where the log ends; None until a file has been read for queues.
-        tier_dangers: what a broker would do to the tier beside the new queues, one sentence each.
+        tier_dangers: what a broker with the new queues would do to the tier, one sentence each.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
@@ -128,12 +128,14 @@ class Rebuild:
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
         batch_topics = inputs.rules.batch_topics
-        self.dispatcher = _PresentLives({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
+        self.dispatcher = _CurrentGenerations(
+            {}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics
+        )
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._observed = _Observed()
         self._left_out: set[str] = set()  # deleted topics
-        self._former = Counter[str]()  # messages by topic that was made again, of before that
+        self._former = Counter[str]()  # by topic that was created again: number of earlier messages
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -185,11 +187,11 @@ class Rebuild:
         self.dispatcher.index.finish()
 
     def _leave_former_out(self) -> None:
-        """Messages from before their topics were deleted and made again are in no queue."""
-        lives = self.dispatcher.lives
+        """Remove messages from before their topic was deleted and created again."""
+        generations = self.dispatcher.generations
         there = {(topic, queue_id) for topic, queue_id, path in self._queue_dirs() if self.inputs.layout.files_in(path)}
-        remade = find_remade({key: (of_queue, key in there) for key, of_queue in lives.items()})
-        for (topic, queue_id), of_queue in sorted(lives.items()):
+        remade = find_remade({key: (of_queue, key in there) for key, of_queue in generations.items()})
+        for (topic, queue_id), of_queue in sorted(generations.items()):
             if topic in self._left_out:
                 continue
             if queue_id in remade.get(topic, ()):
@@ -385,7 +387,7 @@ class Rebuild:
         self._check_tier()
 
     def _check_tier(self) -> None:
-        """Determine what a broker would do to the tier beside the new queues and those that were kept."""
+        """Determine what a broker would do to the tier, given the new queues and those that were kept."""
         if self._tier is None:
             return
         ranges = local_ranges(self.inputs.layout)
@@ -407,7 +409,7 @@ class Rebuild:
 
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
-    """Whether records end at an end-of-file blank with the right length, so that what is behind it means nothing."""
+    """Whether records end at an end-of-file blank with the right length, so that what is after it means nothing."""
     return (
         end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
     )
