@@ -1,4 +1,4 @@
-"""consume as a member of a group: what stdout has taken is committed, and nothing else."""
+"""consume as a member of a group: only what stdout has accepted is committed."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def places(text: str) -> list[tuple[int, int]]:
 
 
 def complete(data: bytes) -> list[tuple[int, int]]:
-    """Of the lines that are whole."""
+    """The complete lines."""
     return places(data[: data.rfind(b"\n") + 1].decode())
 
 

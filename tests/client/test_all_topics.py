@@ -1,4 +1,4 @@
-"""consume --all-topics: every ordinary topic of a cluster in one call."""
+"""consume --all-topics: every ordinary topic of a cluster in one command."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Brokers that lie: whatever they answer, nothing is passed over, and nothing is committed that was not written."""
+"""Brokers that falsify answers: no message is skipped, and nothing is committed that was not written."""
 
 import asyncio
 import json
@@ -96,7 +96,7 @@ def test_consume_commits_what_it_has_written(served: TestBroker, seed: int, orde
 @by_turns(2)
 @pytest.mark.parametrize("kind", LIES)
 def test_each_lie_is_seen_through(served: TestBroker, kind: str) -> None:
-    """A consumer that reads on gets every message once, in order, and no other."""
+    """A consumer that continues gets every message once, in order, and no others."""
 
     async def test() -> None:
         liar = Liar(5, 0.5, (kind,), 12)

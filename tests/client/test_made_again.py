@@ -1,4 +1,4 @@
-"""Positions in queues of a broker that has another store by then: they are proved, or nothing goes on from them."""
+"""Positions in queues of a broker that has another store meanwhile are verified before anything continues."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ TOPIC, GROUP = "Again", "group"
 
 
 def fill(path: Path, first: int, count: int) -> None:
-    """A store with a topic of four queues that its broker knows."""
+    """A store with a registered topic of four queues."""
     new = not path.exists()
     with Store.create(path, broker_conf=CONF) if new else Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
@@ -41,7 +41,7 @@ def fill(path: Path, first: int, count: int) -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Neighbour]:
-    """One that runs on a store with the messages 0 to 39."""
+    """A broker on a store with the messages 0 to 39."""
     fill(tmp_path / "store", 0, 40)
     with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
         yield one
@@ -81,7 +81,7 @@ def numbers(text: str) -> set[int]:
 @by_turns(7)
 @pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
 def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """The position of a group in the old store is not written to the new one, whose messages nobody has seen."""
+    """A group's position in the old store is not committed to the new one, whose messages nobody has seen."""
     consume = ["consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "--from", "earliest"]
     words = [*RMQTOOL, *consume, "-o", "ndjson", "--follow"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -97,7 +97,7 @@ def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None
 
 
 def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
-    """To begin at the end would pass over messages that nobody has seen; which they are, nobody knows."""
+    """Beginning at the end would skip an unknown number of unseen messages."""
 
     async def commit() -> None:
         async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
@@ -141,7 +141,7 @@ def test_nothing_is_committed_over_another_connection(broker: Neighbour, tmp_pat
 @by_turns(2)
 @pytest.mark.parametrize("count", [0, 20, 400], ids=["empty", "shorter", "longer"])
 def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """What was sent is gone, and a replay that went on would be half of one."""
+    """The sent messages are gone, and a continued replay would be incomplete."""
     source = made(tmp_path / "origin", TOPIC, 60)
     words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     assert rmqtool(*words, "--limit", 30).code == 0
@@ -158,7 +158,7 @@ def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None
 
 @pytest.mark.parametrize("count", [20, 400], ids=["shorter", "longer"])
 def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) -> None:
-    """Below the offset from which it would be looked for."""
+    """They may be below the offset from which they would be searched."""
     source, journal = made(tmp_path / "origin", TOPIC, 60), tmp_path / "origin.replay"
     words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     assert rmqtool(*words).code == 0

@@ -1,4 +1,4 @@
-"""The command mirror, against our own broker, killed on the way."""
+"""The command mirror, against our own broker, with kills."""
 
 import json
 import signal
@@ -87,7 +87,7 @@ def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: P
 
 
 def heeds(pid: int) -> bool:
-    """Whether a process has got as far as to take a SIGTERM."""
+    """Whether a process already handles SIGTERM."""
     caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> signal.SIGTERM - 1 & 1)
 
@@ -119,7 +119,7 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
 def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
     served: TestBroker, tmp_path: Path, conf: str
 ) -> None:
-    """The file counts the messages that were cut as copied: they would never come again."""
+    """The file counts the cut messages as copied: they would never be copied again."""
     store, sized = tmp_path / "copy", ("--broker-conf", conf)
     assert mirror(served, "Second", store, *sized)[0] == 0
     copied = messages(str(store), "Second")
@@ -138,7 +138,7 @@ def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
 
 
 def known(path: Path, topic: str, count: int) -> Path:
-    """A store with messages of a topic that its broker knows."""
+    """A store with messages of a registered topic."""
     made(path, topic, count)
     with Store(path, write=True, broker_conf=CONF) as store:
         state = BrokerState(store, lambda _text: None)
@@ -151,7 +151,7 @@ def known(path: Path, topic: str, count: int) -> Path:
 @pytest.mark.parametrize("grown", [10, 120], ids=["shorter", "longer"])
 @pytest.mark.parametrize("saved", [True, False, None], ids=["as it was saved", "behind a kill", "of an older mirror"])
 def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown: int, saved: bool | None) -> None:
-    """Its offsets say nothing of what was copied: messages below the mirror's would never come."""
+    """Its offsets are unrelated to what was copied: messages below the mirror's position would never be copied."""
     store, sized = tmp_path / "copy", ("--broker-conf", conf)
     with broker(known(tmp_path / "origin", "Again", 80)) as one:
         assert mirror(one, "Again", store, *sized)[0] == 0
@@ -287,7 +287,7 @@ def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, p
 
 
 def test_a_topic_that_may_not_be_read_is_not_an_empty_one(tmp_path: Path, conf: str) -> None:
-    """Nothing can be copied of it, which is no copy of nothing."""
+    """Being unable to copy is not the same as having nothing to copy."""
     with serving(unreadable("T")) as address:
         done = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
     assert done.code == 3, done

@@ -1,4 +1,4 @@
-"""Reading by offset: the consumer, the command consume, and brokers that answer with nonsense."""
+"""Reading by offset: the consumer, the command consume, and brokers that send nonsense."""
 
 import asyncio
 import json
@@ -217,7 +217,7 @@ def test_refusals_are_told_and_a_slave_that_is_not_there_is_the_master() -> None
 
 
 def test_a_slave_that_knows_no_offset_of_a_group_proves_nothing() -> None:
-    """It may not have been told yet, and a group would begin anew."""
+    """It may not have received it yet, and the group would start over."""
 
     async def test() -> None:
         async with peer() as namesrv, peer() as one:

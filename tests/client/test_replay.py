@@ -1,4 +1,4 @@
-"""The command replay, against our own broker, killed where it hurts."""
+"""The command replay, against our own broker, killed at critical points."""
 
 import asyncio
 import json
@@ -207,7 +207,7 @@ def test_killed_again_and_again_it_sends_each_once(tmp_path: Path) -> None:
 def test_answers_that_are_lost_are_asked_for(
     served: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every third request nobody knows: it was done, or it was not."""
+    """For every third request, it is unknown whether it was carried out."""
     source = made(tmp_path / "origin", "Uncertain", 300)
     call, count = Cluster.call, 0
 
@@ -336,7 +336,7 @@ def test_bad_options_are_one_line(
 
 @by_turns(3)
 def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
-    """What the first run has told of the round is not all that is stored of it after the second."""
+    """After the second run, more of the round is stored than the first run reported."""
     source = made(tmp_path / "origin", "Twice", 400)
     words = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100"]
     there = 0

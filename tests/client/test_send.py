@@ -1,4 +1,4 @@
-"""The command send, against our own broker and against one that fails."""
+"""The command send, against our own broker and a failing one."""
 
 import asyncio
 import json
@@ -155,7 +155,7 @@ def test_a_queue_that_is_not_there(served: TestBroker) -> None:
 
 @contextmanager
 def cluster() -> Iterator[tuple[Peer, str]]:
-    """A broker that answers as a test says, in a thread; and the address of its name server."""
+    """A scripted broker in a thread, and the address of its name server."""
     ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
     made: list[tuple[Peer, str]] = []
 

@@ -1,4 +1,4 @@
-"""The broker for tests of others, in a project that has nothing but our package."""
+"""The broker for users' tests, in a project with only our package installed."""
 
 import subprocess
 import sys

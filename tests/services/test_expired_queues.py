@@ -1,4 +1,4 @@
-"""What is said of a queue whose messages have all expired: by the rules of the release that wrote the store."""
+"""Queues whose messages have all expired, by the rules of the release that wrote the store."""
 
 import json
 from pathlib import Path
@@ -22,13 +22,13 @@ ENGINES = ("4.9", "5.3")
 
 
 def rows(*words: object) -> list[dict[str, Any]]:
-    """What a command says, row by row."""
+    """The rows of a command."""
     return [json.loads(line) for line in rmqtool(*words).out.splitlines()]
 
 
 @pytest.fixture(params=ENGINES)
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, int]:
-    """(release, its store, queue offset that a group has come to); messages 0 to 4 of ``Gone`` lie before the log."""
+    """(release, store, a group's queue offset); messages 0 to 4 of ``Gone`` are before the log."""
     root = tmp_path / "store"
     with Store.create(root, broker_conf=CONF, release=RELEASES[request.param]) as store:
         for n in range(5):

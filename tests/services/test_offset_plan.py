@@ -1,4 +1,4 @@
-"""Offsets are set as planned, in the broker's own bytes, and can be put back; nothing else changes."""
+"""Offsets are set as planned, in the broker's format, and can be undone; nothing else changes."""
 
 import csv
 import io
@@ -275,7 +275,7 @@ def test_a_store_in_use(golden_copy: Unpacked, tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """As good as kill -9: nothing of ours runs behind it."""
+    """Simulates kill -9: no further code runs."""
 
 
 STEPS = [("put", 0), ("put", 1), ("write_manifest", 0), ("write_manifest", 1)]

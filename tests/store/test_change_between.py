@@ -1,4 +1,4 @@
-"""A change is interrupted, and somebody writes to the store before it is gone on with: nothing of that is lost."""
+"""A change is interrupted, and the store is written to before it is continued: nothing of that is lost."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def layout_of(store: Path) -> StoreLayout:
 
 
 def fill(store: Path, name: str, count: int) -> None:
-    """Append as a broker does, which knows nothing of what is half done."""
+    """Append like a broker, which ignores half-done changes."""
     with Store(store, broker_conf=SIZES, write=True) as opened:
         opened.append_many(
             [Message(topic=f"t{n % 3}", body=f"{name}-{n}".encode(), keys=f"{name}{n}") for n in range(count)]
@@ -55,7 +55,7 @@ def fill(store: Path, name: str, count: int) -> None:
 
 
 def bodies(store: Path, name: str) -> int:
-    """How many messages of a kind the log holds."""
+    """Number of messages of a kind in the log."""
     walked = CommitLog(layout_of(store)).walk()
     return sum(isinstance(one, LocatedRecord) and bytes(one.record.body).startswith(name.encode()) for one in walked)
 
@@ -69,7 +69,7 @@ def conf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def torn(tmp_path: Path) -> Path:
-    """A store of a broker that was killed: its last record is torn."""
+    """The store of a killed broker: its last record is torn."""
     store = tmp_path / "store"
     with Store.create(store, broker_conf=SIZES) as opened:
         opened.append_many([Message(topic=f"t{n % 3}", body=f"old-{n}".encode(), keys=f"k{n}") for n in range(40)])
@@ -84,7 +84,7 @@ def torn(tmp_path: Path) -> Path:
 
 
 def meanwhile(store: Path, count: int) -> None:
-    """A broker boots, and takes messages: the backup is not in its sight, nor does it heed what is not its own."""
+    """Start a broker and store messages: it does not see the backup, and ignores foreign files."""
     home, hidden = Path(f"{store}.rmqtool"), store.parent / "hidden"
     home.rename(hidden)
     if (store / MARKER).exists():
@@ -197,7 +197,7 @@ def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) ->
 
 
 def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker's start changes files before it asks for the lock."""
+    """A broker's start changes files before it takes the lock."""
     from rmqtool.store.recovery import command as module
 
     real = module.prepare
@@ -217,7 +217,7 @@ def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch:
 
 
 def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) -> None:
-    """The folder of an interrupted run has stayed where a store was removed, and another one was made."""
+    """A store was removed and another created at its path, but the directory of an interrupted run is still there."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
     shutil.rmtree(torn / "consumequeue")
     shutil.rmtree(f"{torn}.rmqtool")
@@ -240,7 +240,7 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
 
 
 def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Path) -> None:
-    """The log was cut farther back, by a run that is kept elsewhere, and written on: what was cut first lay behind."""
+    """A run kept elsewhere cut the log further back, and messages were appended: the first cut was beyond that."""
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
     places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, LocatedRecord)]
     for at, where in ((places[30], []), (places[20], ["--backup", tmp_path / "elsewhere"])):

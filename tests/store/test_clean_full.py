@@ -1,4 +1,4 @@
-"""``clean`` where there is no room, and where the log lies on another file system."""
+"""``clean`` without free space, and with the log on another file system."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ __all__ = ["conf"]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own."""
+    """A separate small file system."""
     place = tmp_path / "small"
     place.mkdir()
     done = subprocess.run(

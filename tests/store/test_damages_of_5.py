@@ -1,6 +1,6 @@
-"""All damages to the files of 5.x that tests make, in one list: each has a code, and each code says all of it.
+"""All damage to files of 5.x made by tests, in one list: each has a code, and each code is fully described.
 
-That check tells these codes, and nothing beside them, is held where the damages are made.
+The tests that make the damage check that exactly these codes are reported.
 """
 
 import json
@@ -22,13 +22,13 @@ from tests.store.findings import Told
 
 
 def broken_order_info(store: Path) -> list[Told]:
-    """Of POP consumption in order."""
+    """Break the state of ordered POP."""
     (store / "config" / "consumerOrderInfo.json").write_bytes(b'{"table":{')
     return [("config-broken", "config/consumerOrderInfo.json", None, 1)]
 
 
 def revive_queue_gone(store: Path) -> list[Told]:
-    """Checkpoints and acks of POP groups."""
+    """Delete a queue with checkpoints and acks of POP groups."""
     (queue,) = (store / "consumequeue").glob("rmq_sys_REVIVE_LOG_*/0")
     for path in queue.iterdir():
         path.unlink()
@@ -39,7 +39,7 @@ POP: list[Callable[[Path], list[Told]]] = [broken_order_info, revive_queue_gone]
 
 
 def all_damages(copy: Unpacked) -> Iterator[tuple[str, str, set[str]]]:
-    """(what is damaged, how, its codes) of every damage."""
+    """(what is damaged, how, expected codes) of every damage."""
     for family, case, damages in (
         ("batch queue", "broker-5.3.3", batches.DAMAGES),
         ("timer", "broker-5.3.3", timers.DAMAGES),

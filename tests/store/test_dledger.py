@@ -1,4 +1,4 @@
-"""DLedger logs: their messages are read, checked, salvaged and exported as those of any other log."""
+"""DLedger logs: messages are read, checked, salvaged and exported like those of any other log."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """Name to a member's directory as it was left, not to be written to."""
+    """Name → a member's original directory, read-only."""
     known: dict[str, Node] = {}
 
     def get(name: str) -> Node:
@@ -54,7 +54,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Get:
 
 @pytest.fixture
 def damaged(member: Get, tmp_path: Path) -> Path:
-    """A copy of the last one."""
+    """A copy of the last member's directory."""
     # its index is 160 MiB of holes
     subprocess.run(["cp", "-a", "--sparse=always", member("5.3 alone").store, tmp_path / "n2"], check=True)
     return tmp_path / "n2"
@@ -65,7 +65,7 @@ def layout_of(node: Node) -> StoreLayout:
 
 
 def sha(row: dict[str, Any]) -> str:
-    """Of the body in a row of machine output."""
+    """SHA of the body in a row of machine output."""
     body = row["body"].encode() if row["bodyEncoding"] != "base64" else base64.b64decode(row["body"])
     return hashlib.sha256(body).hexdigest()
 
@@ -112,7 +112,7 @@ def test_messages_are_found_by_key_offset_time_and_id(name: str, member: Get) ->
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_range_of_the_log_holds_what_begins_in_it(name: str, member: Get) -> None:
-    """Ranges that meet lose nothing and double nothing, wherever they are cut."""
+    """Adjacent ranges neither lose nor duplicate messages, wherever they are cut."""
     log = CommitLog(layout_of(member(name)))
     every = [item.physical_offset for item in log.walk()]
     end, _last = log.end()

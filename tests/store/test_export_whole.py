@@ -1,4 +1,4 @@
-"""``export``: a store without damage whole in files, or nothing."""
+"""``export``: a complete store in files if there is no damage, otherwise nothing."""
 
 import json
 import shutil
@@ -88,7 +88,7 @@ def test_damaged_golden_stores(case: str, golden: Unpacked, tmp_path: Path) -> N
 
 
 def test_a_message_that_is_gone_moves_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """A file of the log in the middle is not there: nothing is damaged, and yet offsets would change."""
+    """A log file in the middle is missing: nothing is damaged, and yet offsets would change."""
     store = golden_copy("clean")
     sorted((store / "commitlog").iterdir())[1].unlink()
     refused(store, tmp_path / "new")
@@ -159,7 +159,7 @@ def test_what_pop_consumers_hold_that_cannot_be_read(golden_copy: Unpacked, tmp_
 
 
 def test_delay_levels_that_were_changed_in_between(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """No table of levels gives all messages their time."""
+    """No table of levels fits the times of all messages."""
     store = golden_copy("delay")
     unit = ConsumeQueue(StoreLayout(str(store), conf_of("delay")), "SCHEDULE_TOPIC_XXXX", 0).segments.files[0]
     raw = bytearray(Path(unit.path).read_bytes())
@@ -201,7 +201,7 @@ def test_what_is_in_the_way_stays(golden: Unpacked, tmp_path: Path) -> None:
 
 @by_turns(3)
 def test_deliver_times_stay_without_the_settings_of_the_broker(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """Levels of a store are not those that brokers have by default: queues tell them, and settings go before."""
+    """A store with non-default delay levels: queues show them, and settings override that."""
     store = golden_copy("broker-5.3.3")
 
     def deliver_times(of: Path) -> list[object]:

@@ -1,4 +1,4 @@
-"""``rebuild STORE files``: what a broker refuses to load is put right, and can be put back."""
+"""``rebuild STORE files`` fixes files that a broker refuses to load, and can be undone."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_a_short_file_before_the_last_one_is_put_right_as_by_recover(golden_copy
 
 
 def test_what_only_a_person_can_put_right_is_said(golden_copy: Unpacked) -> None:
-    """A message behind the length that files have puts that length in question."""
+    """A message beyond the length of the other files makes that length doubtful."""
     store = golden_copy("clean")
     first, second, *_ = sorted((store / "commitlog").iterdir())
     with first.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Salvage from a disk with bad sectors: real ones, as far as a process can tell."""
+"""Salvage from a disk with bad sectors, which a process cannot distinguish from real ones."""
 
 import json
 import resource
@@ -34,7 +34,7 @@ def pages(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def bodies(layout: StoreLayout) -> dict[int, Record]:
-    """By born timestamp, which counts the messages."""
+    """Bodies by born timestamp, which numbers the messages."""
     found = (item.record for item in CommitLog(layout).walk() if isinstance(item, LocatedRecord))
     return {record.born_timestamp: record for record in found}
 
@@ -59,7 +59,7 @@ def broken(whole: Path, tmp_path: Path) -> Path:
 
 
 def survivors(whole: Path) -> set[int]:
-    """Messages none of whose bytes lies in a bad page."""
+    """Messages without bytes in a bad page."""
     kept = set()
     for item in CommitLog(StoreLayout(str(whole))).walk():
         assert isinstance(item, LocatedRecord)

@@ -1,4 +1,4 @@
-"""Every intact message of a damaged store in one file, whole or not at all, with what could not be read beside it."""
+"""All intact messages of a damaged store in one file, complete or not at all, with unreadable ranges beside it."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_a_failure_leaves_nothing_and_a_killed_run_is_begun_anew(golden: Unpacke
 
 
 def kill_export(layout: StoreLayout, out: Path, step: str) -> None:
-    """Have a process write the file, and die before it is whole, or when the ranges have their name already."""
+    """Run a process that writes the file and is killed before it is complete, or after the ranges are published."""
     child = os.fork()
     if not child:
         rename = os.rename

@@ -1,4 +1,4 @@
-"""A write that takes a part only, as at a quota or a limit: nothing is called done before all of it is written."""
+"""Partial writes, as at a quota or a limit: nothing is reported as done before all of it is written."""
 
 import resource
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def second(store: Path, conf: Path) -> tuple[int, int]:
-    """Where some message begins, and a length of files that lies behind it."""
+    """The start of some message, and a file length beyond it."""
     at = 45_000
     said = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
     begins = int(said.rpartition("begins at ")[2].split()[0])

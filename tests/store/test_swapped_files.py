@@ -1,4 +1,4 @@
-"""Two files of the log under each other's name: it is found and named, and nothing is written without a consent."""
+"""Two log files with swapped names: detected and named, and nothing is written without consent."""
 
 from pathlib import Path
 
