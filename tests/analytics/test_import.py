@@ -1,4 +1,4 @@
-"""Messages given back: what Parquet and NDJSON hold becomes a store again."""
+"""Import: Parquet and NDJSON become a store again."""
 
 import json
 from itertools import product
@@ -27,7 +27,7 @@ def dumped(store: Path) -> list[dict[str, Any]]:
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:
-    """A message without its place, and without what compression changes."""
+    """A message without its position and without fields that compression changes."""
     kept = {name: value for name, value in row.items() if name not in PLACED + INFLATED}
     if "UNIQ_KEY" not in row["properties"]:
         del kept["msgId"]
@@ -36,7 +36,7 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_parquet(found: list[dict[str, Any]], folder: Path) -> None:
-    """As a dump leaves it: a file for each topic and stretch of the log."""
+    """Parquet files as from a dump: one per topic and part of the log."""
     import base64
 
     columns = [f for f in MESSAGE_SCHEMA if f.name not in ("sourceFile", "fileOffset", "bodyError")]

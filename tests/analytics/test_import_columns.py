@@ -1,4 +1,4 @@
-"""Parquet that others have written: what means the same is taken, and the rest is told in one line."""
+"""Parquet written by other programs: equivalent columns are used, and the rest is reported in one line."""
 
 import json
 from datetime import UTC, datetime

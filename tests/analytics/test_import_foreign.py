@@ -1,4 +1,4 @@
-"""Tables of others: what is not taken is named, bodies are not lost, other names are mapped, flipped bits are seen."""
+"""Foreign tables: ignored columns are named, bodies are not lost, names are mapped, flipped bits are detected."""
 
 import json
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def kafka() -> pa.Table:
-    """As Spark reads it from Kafka; two partitions, whose rows are mixed."""
+    """A table as read by Spark from Kafka; two partitions with interleaved rows."""
     return pa.table({
         "key": pa.array([b"k1", None, b"k3"]),
         "value": pa.array([b"v1", b"\xff", b"v3"]),

@@ -1,4 +1,4 @@
-"""Order outlasts any shuffle: rows of files in any order become queues as they were, in bounded memory."""
+"""Order survives any shuffle: rows in any order become the original queues, in bounded memory."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Temporary directories: gone with the process that has made them, or with the next one where that was killed."""
+"""Temporary directories are removed by the process that created them, or, after a kill, by the next one."""
 
 import os
 import signal

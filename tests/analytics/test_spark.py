@@ -1,4 +1,4 @@
-"""Dumps through Spark, read back by Spark; and the start and end of Spark itself."""
+"""Dumps through Spark, read back by Spark, and Spark's start and end."""
 
 import json
 import os
@@ -211,7 +211,7 @@ def run(args: list[str], **environ: str | None) -> subprocess.CompletedProcess[s
 
 
 def path_without_java(folder: Path) -> str:
-    """A PATH with what Spark's scripts call, without a Java, and without ps."""
+    """A PATH with the programs of Spark's scripts, without a Java and without ps."""
     folder.mkdir()
     for name in ("bash", "sh", "env", "dirname", "head", "uname", "cat"):
         program = shutil.which(name)

@@ -1,4 +1,4 @@
-"""Which Python Spark starts for the data source, and what it says of errors; in scripts that are run by path."""
+"""Which Python Spark starts for the data source, and its error messages, in scripts run by path."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ spark.stop()
 
 
 def other_python3(folder: Path) -> str:
-    """A PATH whose ``python3`` is a Python in which nothing is installed."""
+    """A PATH whose ``python3`` has no packages."""
     folder.mkdir()
     program = folder / "python3"
     program.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -I -S "$@"\n')  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def other_python3(folder: Path) -> str:
     ids=["import", "register"],
 )
 def test_a_script_that_is_run_by_path(before: str, after: str, golden: Unpacked, tmp_path: Path) -> None:
-    """With another ``python3`` in PATH; and errors are one line, without a traceback before it."""
+    """With another ``python3`` in PATH; errors are one line, without a traceback."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/pyspark_rocketmq.py").write_bytes(PLUGIN.read_bytes())
     script = tmp_path / "script.py"

@@ -1,4 +1,4 @@
-"""Bodies as views: they show what lies there, and what is written from them is what is written from copies."""
+"""Bodies as views: they show the mapped bytes, and files written from them equal those written from copies."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views are made by compiled code."""
+    """Let compiled code create views for all bodies."""
     monkeypatch.setattr(dispatch, "BULK_BYTES", 64)
 
 

@@ -1,4 +1,4 @@
-"""Keys that commands sign with: where they come from, and that nobody is told of them."""
+"""Keys for signing requests: where they come from, and that they are never printed."""
 
 from pathlib import Path
 

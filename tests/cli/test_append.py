@@ -1,4 +1,4 @@
-"""init, append and clean as a shell calls them."""
+"""init, append and clean from the command line."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def append(store: Path, conf: Path, lines: str | bytes, *options: object) -> tup
 @by_turns(7)
 @pytest.mark.parametrize("case", every(3, ["ipv6", "broker", "clean", "large-bodies"]))
 def test_what_is_dumped_can_be_appended(case: str, golden: Unpacked, tmp_path: Path) -> None:
-    """All of it but the places, with the times if asked for, comes out as it went in."""
+    """Everything except positions, and times unless requested, is preserved."""
     source = golden(case)
     target = tmp_path / "new"
     assert process("init", target).code == 0
@@ -108,7 +108,7 @@ def test_lines_that_are_no_messages(store: Path, conf: Path) -> None:
 
 
 def test_a_line_is_acknowledged_when_it_is_stored(store: Path, conf: Path) -> None:
-    """Not only when the input ends: whoever feeds it may wait for the answer."""
+    """Not only at the end of the input: its producer may wait for the answer."""
     command = [*RMQTOOL, "append", str(store), "--broker-conf", str(conf), "-o", "ndjson", "--sync"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as running:
         assert running.stdin is not None

@@ -1,4 +1,4 @@
-"""How append and import end: by a signal, without a reader of what they say, without anything to read."""
+"""How append and import end: by a signal, with closed stdout, without input."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def lines(number: int) -> bytes:
 
 
 def heeding() -> None:
-    """Under nohup, or in the background of a shell, some signals are ignored, and ignored signals stay so."""
+    """Under nohup, or in a shell's background, some signals are ignored and stay ignored."""
     for number, _code in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
@@ -104,7 +104,7 @@ def test_a_signal_that_is_ignored_stays_so(store: Path) -> None:
 
 
 def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
-    """Run with a stdout that nobody reads."""
+    """Run with a closed stdout."""
     read, write = os.pipe()
     os.close(read)
     try:
@@ -115,7 +115,7 @@ def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
 
 
 def said(text: str) -> str:
-    """What went wrong, in the form for people also where programs are told."""
+    """The error message as text, also from JSON."""
     return f"error: {json.loads(text)['error']}\n" if text.startswith("{") else text
 
 
@@ -223,7 +223,7 @@ def test_import_of_nothing(tmp_path: Path) -> None:
 
 
 def test_no_file_of_a_store_gets_the_number_of_a_closed_stderr(store: Path) -> None:
-    """What is written to descriptor 2, whoever does it, must not go there."""
+    """Anything written to descriptor 2 must not end up in the file."""
     script = (
         "import os\n"
         "os.closerange(0, 3)\n"

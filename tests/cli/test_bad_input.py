@@ -96,12 +96,12 @@ APART = {
 
 
 def covered() -> set[str]:
-    """Commands that have a line."""
+    """Commands with a case."""
     return {" ".join(words[: words.index("STORE")]) for words in COMMANDS.values()}
 
 
 def words_of_example(name: str) -> list[str]:
-    """The words of the example in a command's help, ``STORE`` for its store."""
+    """The arguments of the example in a command's help, with ``STORE`` for the store."""
     words = shlex.split(commands()[name].epilog.partition(": ")[2])[1:]
     return ["STORE" if word == "store" else word for word in words]
 
@@ -140,7 +140,7 @@ def run(name: str, store: object, *more: object) -> Result:
 
 
 def one_line(result: Result, code: int, *parts: str) -> None:
-    """An answer that is an error and nothing else."""
+    """Check that the output is one error line and nothing else."""
     assert result.out == ""
     assert result.err.startswith("error: ")
     assert result.err.count("\n") == 1
@@ -275,7 +275,7 @@ def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -
 
 @contextmanager
 def not_root() -> Iterator[None]:
-    """No power over files that their permissions do not give."""
+    """Drop root's power over file permissions."""
     if os.geteuid() != 0:
         yield
         return
@@ -288,7 +288,7 @@ def not_root() -> Iterator[None]:
 
 @pytest.fixture
 def own_copy(golden: Unpacked) -> Iterator[Path]:
-    """A store where even somebody who is not root can get at."""
+    """A store accessible to users other than root."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         store = Path(folder) / "store"
@@ -320,7 +320,7 @@ ONE_AFTER_ANOTHER = sorted(COMMANDS, key=lambda name: name in ("recover --yes", 
 
 @pytest.fixture(scope="module")
 def everything_imported(golden: Unpacked) -> None:
-    """Whoever is not root may not be able to import what is not loaded yet."""
+    """Import everything first, as another user might not be able to."""
     for name in ONE_AFTER_ANOTHER:
         run(name, golden("broker"))
 

@@ -1,4 +1,4 @@
-"""A file that cannot be read where it is mapped: one line that says which, and where."""
+"""A mapped file that cannot be read: one line says which, and where."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""``clean`` says what goes unread, by group, before it asks; with --yes that needs --accept-loss."""
+"""``clean`` lists messages that would be lost unread, by group, before it asks; --yes then needs --accept-loss."""
 
 import json
 import os
@@ -14,7 +14,7 @@ CONF = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "2000"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """40 messages and 10 delayed ones over several files; all but the last file are old."""
+    """A store with 40 messages and 10 delayed ones in several files; all but the last are old."""
     path = tmp_path / "store"
     with Store.create(path, broker_conf=CONF) as made:
         for number in range(50):

@@ -1,4 +1,4 @@
-"""Defaults of the user: in the environment, in a file; the command line counts before both."""
+"""User defaults in the environment and in a file; the command line overrides both."""
 
 import json
 from pathlib import Path

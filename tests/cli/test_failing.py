@@ -1,4 +1,4 @@
-"""Errors: one line of one style for people; one JSON object for programs that asked for JSON."""
+"""Errors: one line in one style for people, one JSON object with JSON output."""
 
 import json
 import os
@@ -177,7 +177,7 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
     ],
 )
 def test_a_release_that_is_none_is_told_first(words: list[str], golden: Unpacked, tmp_path: Path) -> None:
-    """Before anything is looked at, and before it is asked whether to write."""
+    """Before anything is read, and before asking for confirmation."""
     places = {"STORE": golden("clean"), "NOTHING": tmp_path / "nothing"}
     result = rmqtool(*(places.get(word, word) for word in words), "--engine", "6")
     assert result == (2, "", "error: --engine 6: give auto, 4.9, 5.3 or 5.5\n")

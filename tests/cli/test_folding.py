@@ -1,4 +1,4 @@
-"""Long lines for people: folded between words on a terminal, whole in a pipe; a line of progress makes room."""
+"""Long lines for people: folded between words on a terminal, whole in a pipe; progress lines are cleared first."""
 
 import ast
 import io
@@ -66,7 +66,7 @@ def test_a_path_may_have_the_word_for_the_store() -> None:
 
 
 def test_sentences_have_their_commands_as_data() -> None:
-    """Written out in a sentence a command would be broken by a fold, and a path in it would not be quoted."""
+    """In a sentence, a command could be broken by folding, and its paths would not be quoted."""
     named = "|".join(name for name in COMMANDS)
     written = re.compile(rf"\brmqtool ({named})\b")
     found = []

@@ -1,4 +1,4 @@
-"""The same content in every form, whole lines in pipes, nothing hostile on a terminal, streams that end early."""
+"""The same content in every format, whole lines in pipes, nothing hostile on a terminal, pipes that close early."""
 
 import csv
 import io
@@ -54,7 +54,7 @@ def filled(words: list[str], store: Path, names: dict[str, str]) -> list[str]:
 
 
 def csv_text(value: Any) -> str:
-    """A JSON value as a CSV cell has it."""
+    """A JSON value as a CSV cell."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -159,7 +159,7 @@ def test_long_bodies_are_whole_in_a_pipe(nasty: Path) -> None:
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log far larger than a pipe holds: one file many times, each record saying where it really lies."""
+    """A log far larger than a pipe's buffer: one file repeated, with corrected positions."""
     small = hostile.make(tmp_path_factory.mktemp("big"))
     first = small / "commitlog" / f"{0:020d}"
     data = bytearray(first.read_bytes())
@@ -271,7 +271,7 @@ def test_a_locale_without_utf8_still_gets_utf8(nasty: Path) -> None:
 
 
 def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", columns: int = 100) -> tuple[int, str]:
-    """Exit code and everything that a terminal shows of a run."""
+    """Exit code and terminal output of a run."""
     variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM", "COLUMNS", "FORCE_COLOR")}
     main_end, program_end = pty.openpty()
     import fcntl
@@ -308,7 +308,7 @@ def on_terminal(words: list[str], environment: dict[str, str], typed: str = "", 
 
 
 def cells(text: str) -> int:
-    """Terminal cells of a line without its colours."""
+    """Width of a line in terminal cells, without colours."""
     bare = ANSI.sub("", text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in bare)
 

@@ -1,4 +1,4 @@
-"""What people try before they know a command's name, and what they are told."""
+"""Suggestions for commands that people guess wrong."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Help: the first screen names everything, and no example tells of what is not there."""
+"""Help: the first screen lists everything, and every example is valid."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from tests.cli.running import process, rmqtool
 
 @cache
 def commands() -> dict[str, Any]:
-    """Full name to every command, as Typer has them."""
+    """Full name → command, from Typer."""
     app.load()
     found = {}
     for name, command in typer.main.get_command(app.app).commands.items():  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_a_narrow_terminal_has_help_of_its_width(monkeypatch: pytest.MonkeyPatch
 
 
 def listed() -> dict[str, tuple[bool, str]]:
-    """Command to (whether it is marked, its line) on the first screen."""
+    """Command → (whether it is marked, its line) on the first screen."""
     rows = re.findall(r"^  ([* ]) ([a-z][a-z-]+) {2,}(\S.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
     return {name: (mark == "*", " ".join(text.split())) for mark, name, text in rows}
 

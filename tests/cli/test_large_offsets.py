@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def peak(store: Path, *words: str) -> int:
-    """KiB that a process took at most."""
+    """Peak memory of a process in KiB."""
     out = store.parent / "out"
     subprocess.run(["rm", "-rf", out], check=True)
     words = tuple(word.format(out=out) for word in words)

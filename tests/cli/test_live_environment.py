@@ -1,4 +1,4 @@
-"""Commands against a live broker: the name server that the environment names."""
+"""Commands with a live broker: the name server in the environment."""
 
 import os
 import subprocess

@@ -39,7 +39,7 @@ def source() -> str:
 
 
 def plain(text: str) -> str:
-    """Roff as it is read, without fonts."""
+    """Roff without fonts."""
     text = re.sub(r"\\f[BIR]", "", text)
     return re.sub(r"\\(?:\(..|.)", lambda match: SIGNS[match[0]], text)
 
@@ -50,7 +50,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def set_in_groff(text: str) -> str:
-    """The page as a terminal of 400 columns shows it, each run of blanks one blank."""
+    """The page rendered for 400 columns, with whitespace collapsed."""
     done = subprocess.run(
         ["groff", "-man", "-Tascii", "-P-cbou", "-rLL=400n", "-rHY=0", "-ww"],
         input=text, capture_output=True, text=True, timeout=60, check=True,

@@ -1,4 +1,4 @@
-"""``info`` of a store with many topics: the largest and the sums for people, everything for machines."""
+"""``info`` of a store with many topics: the largest ones and totals as text, everything in machine output."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.cli.running import rmqtool
 
 
 def written(path: Path, topics: int) -> Path:
-    """Topic number n has n + 1 messages in two queues."""
+    """A store in which topic number n has n + 1 messages in two queues."""
     with Store.create(path) as store:
         store.append_many(
             [Message(topic=f"T{n:03d}", queue_id=k % 2, body=b"x") for n in range(topics) for k in range(n + 1)]

@@ -1,4 +1,4 @@
-"""Something that is no file, or cannot be read, beside an intact log: who can do without it goes on, and says so."""
+"""A non-file or unreadable file beside an intact log: commands that do not need it continue, with a warning."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.conftest import Unpacked
 
 
 def put(path: Path, kind: str) -> None:
-    """Something else in the place of a file or a directory."""
+    """Replace a file or a directory by something else."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What may be in a body or a name, and what a table, JSON or a terminal is given of it."""
+"""Unusual content of bodies and names in tables, in JSON and on a terminal."""
 
 import io
 import json

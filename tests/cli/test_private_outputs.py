@@ -1,4 +1,4 @@
-"""What a command makes of a store is never more readable than the store, under any umask of whoever runs it."""
+"""Files created from a store are never more readable than the store, under any umask."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _open_umask() -> Iterator[None]:
 
 
 def close_store(store: Path, what: str) -> int:
-    """Close a store to others; the bits that nothing made of it may have."""
+    """Make a store private; returns the mode bits that its products must not have."""
     if what == "directory":
         store.chmod(0o700)
     elif what == "directory to others":
@@ -81,7 +81,7 @@ def test_kept_bytes_are_as_private_as_what_they_come_from(golden_copy: Unpacked,
 def test_offsets_that_are_kept_beside_a_private_store_are_private(
     golden_copy: Unpacked, tmp_path: Path, what: str
 ) -> None:
-    """``serve --read-only --offsets FILE``; a file that is there keeps the mode that somebody has given it."""
+    """``serve --read-only --offsets FILE``; an existing file keeps its mode."""
     store = golden_copy("clean")
     closed, offsets = close_store(store, what), tmp_path / "offsets.csv"
     with Store(store) as opened:

@@ -1,4 +1,4 @@
-"""How far long commands are: a line on a terminal, JSON for programs, nothing in a pipe."""
+"""Progress of long commands: a line on a terminal, JSON for programs, nothing in a pipe."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The commands about messages and groups: forms of output, exit codes, and what they write."""
+"""Commands for messages and groups: output formats, exit codes, and what they write."""
 
 import csv
 import io
@@ -69,7 +69,7 @@ def run(words: str, store: object, *more: object) -> Result:
 
 
 def as_csv(value: Any) -> str:
-    """A JSON value as a CSV cell has it."""
+    """A JSON value as a CSV cell."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -343,7 +343,7 @@ def test_hostile_half_retry_and_delay_messages(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for one damaged store after the other."""
+    """A directory for one damaged store after another."""
     return tmp_path_factory.mktemp("fuzz-services")
 
 

@@ -1,4 +1,4 @@
-"""A live cluster in the place of a store directory: how it is named, and which commands take it."""
+"""A live cluster instead of a store directory: how to name it, and which commands accept it."""
 
 import json
 import socket

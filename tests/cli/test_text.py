@@ -1,4 +1,4 @@
-"""Text for people wherever it goes: what a terminal of 100 columns shows; tables with whole lines on demand."""
+"""Text output is the same everywhere, as on a terminal of 100 columns; tables have whole lines on demand."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""Some hundred cases in a process of their own, and the harness itself."""
+"""Some hundred cases in a separate process, and the harness itself."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Our client against real brokers, and Java consumers of what it sends."""
+"""Our client with real brokers, and Java consumers of its messages."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ def test_the_broker_picks_by_sql(broker: Broker, tmp_path: Path) -> None:
 
 
 async def transactions(broker: Broker, namesrv: str) -> None:
-    """The broker asks for the end that it was not told."""
+    """The broker checks the transaction whose outcome it did not receive."""
     options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
     async with (
         asyncio.timeout(120),
@@ -116,7 +116,7 @@ async def transactions(broker: Broker, namesrv: str) -> None:
 
 
 def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
-    """consume shows what is in the log, and what a Java producer sends; the broker remembers nothing of it."""
+    """consume shows what is in the log and what a Java producer sends, and leaves no trace at the broker."""
     broker.ask("send", topic="Ours", keys="java", queueId=1, body="from Java")
     words = ("consume", "--namesrv", namesrv, "Ours", "-o", "ndjson")
     chosen = rmqtool(*words, "--sql", "KEYS IN ('large', 'oneway') OR KEYS ENDSWITH '7'" if broker.engine != "4.9"
@@ -181,7 +181,7 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
 
 
 def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """consume as a member of a group: what was written is committed at a real broker too, and does not come again."""
+    """consume as a member of a group: written messages are committed at a real broker, and not delivered again."""
     for order in ((), ("--orderly",)):
         group = ("--group", "ours-acked" + "".join(order), "--ack", *order)
         first = rmqtool(*words, *group, "--limit", 5)

@@ -1,4 +1,4 @@
-"""replay into real brokers, killed on the way, and mirror of what is there."""
+"""replay to real brokers, with kills, and mirror from them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Topics that a real broker has deleted: check names them, and advises nothing that brings them back."""
+"""Topics deleted by a real broker: check names them, and advises nothing that brings them back."""
 
 import json
 import time

@@ -1,5 +1,6 @@
-"""What a lone broker of 5.3.3 says of slaves, epochs, RocksDB, cold data and users that it does not have: ours the
-same, and of groups what tools ask about them."""
+"""Answers of a single 5.3.3 broker about slaves, epochs, RocksDB, cold data and users that it does not have, and about
+groups: ours are the same.
+"""
 
 import json
 from base64 import b64encode

@@ -1,5 +1,5 @@
-"""A real engine takes a store over that a killed command has left half changed: it heeds no file of ours, and our next
-command does not finish over what it has written.
+"""A real engine starts on a store left half changed by a killed command: it ignores our files, and our next command
+does not overwrite what it has written.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the manual says to whom only the store is left: its Java consumer prints what stands there."""
+"""The manual's rescue example: its Java consumer prints what the page shows."""
 
 import re
 import shutil

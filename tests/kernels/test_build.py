@@ -1,4 +1,4 @@
-"""The compiled library: made from its sources, checked when it is loaded, done without where it cannot be used."""
+"""The compiled library: built from its sources, verified when loaded, and optional."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
 
 
 def copied(folder: Path) -> str:
-    """The sources and the libraries."""
+    """A copy of the sources and libraries."""
     shutil.copytree(SOURCES, folder / "c")
     return str(folder / "c")
 
