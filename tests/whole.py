@@ -41,6 +41,8 @@ _MADE = {
     "delay": _SMALL,
     "lmq": _SMALL | _LIGHT,
 }
+# what check names of offsets that are ahead of a log that has lost messages; recover leaves them as they are
+_NAMED = ("check: offset-ahead", "check: delay-offset-ahead")
 _AS_THEY_ARE = ("clean", "queue-ext", "compaction-5.3.3")
 
 
@@ -202,9 +204,17 @@ def run_case(rng: Random, base: Base, store: Path, verbs: dict[str, damage.Verb]
         report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     outcome.faults += [f"refused: {why}" for why in report.refusals]
     if not report.refusals:
-        move_directories(store)  # 5.3 ignores them
-        outcome.faults += faults_of(store, base.conf, engine)
+        move_directories(store)  # 5.3 passes over them
+        faults = faults_of(store, base.conf, engine)
+        if messages_of(store, base) < messages_of(base.path, base):  # a file of the log was cut short
+            faults = [fault for fault in faults if not fault.startswith(_NAMED)]
+        outcome.faults += faults
     return outcome
+
+
+def messages_of(store: Path, base: Base) -> int:
+    """How many entries the queues of a store must have."""
+    return sum(map(len, expected_entries(StoreLayout(str(store), base.conf)).values()))
 
 
 def move_directories(store: Path) -> bool:

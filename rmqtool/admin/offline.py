@@ -55,7 +55,7 @@ class StoreGroups:
         """Every queue of every group, sorted by group, topic and queue."""
         return self._consumers.lag()
 
-    def stored(self) -> Iterator[StoredOffset]:
+    def offsets(self) -> Iterator[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue.
 
         Raises:

@@ -51,7 +51,7 @@ class Groups(Protocol):
     def lag(self) -> Iterable[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
 
-    def stored(self) -> Iterable[StoredOffset]:
+    def offsets(self) -> Iterable[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue."""
 
     def positions(self) -> Iterable[OffsetRow]:

@@ -61,11 +61,11 @@ def parse_target(text: str, profiles: Mapping[str, Mapping[str, Any]] | None = N
             raise BadValue(f"{text}: no target of that name in the config file, which has {names}")
         return _read_profile(text, profiles_by_name[text[1:]])
     if "?" in text or "#" in text:
-        raise BadValue(f"{_masked(text)}: {_FORM}, and settings in a profile of the config file")
+        raise BadValue(f"{_mask_password(text)}: {_FORM}, and settings in a profile of the config file")
     addresses, slash, cluster = text.removeprefix(SCHEME).partition("/")
     if slash and (not cluster or "/" in cluster):
-        raise BadValue(f"{_masked(text)}: {_FORM}")
-    return Target(text=text, namesrv=_addresses(addresses, _masked(text)), cluster=cluster or None)
+        raise BadValue(f"{_mask_password(text)}: {_FORM}")
+    return Target(text=text, namesrv=_addresses(addresses, _mask_password(text)), cluster=cluster or None)
 
 
 def _addresses(text: str, where: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _addresses(text: str, where: str) -> tuple[str, ...]:
     return addresses
 
 
-def _masked(text: str) -> str:
+def _mask_password(text: str) -> str:
     """A target without the part before ``@``, which may be a password."""
     head, at, rest = text.removeprefix(SCHEME).rpartition("@")
     return f"{SCHEME}***@{rest}" if at and head else text

@@ -25,7 +25,7 @@ from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.cli.read import query, run_files
-from rmqtool.cli.read.run_check import run_check
+from rmqtool.cli.read.run_check import Checked, run_check
 from rmqtool.cli.render.messages import message_writer, write_messages
 from rmqtool.cli.render.text import dump_json
 from rmqtool.cli.repair.salvage import write_ndjson
@@ -73,7 +73,7 @@ def _info(rng: Random, store: Path, base: Base) -> None:
 
 
 def _check(rng: Random, store: Path, base: Base) -> None:
-    run_check(_layout(rng, store, base), "STORE", "info", None, rng.choice(("table", "ndjson")))
+    run_check([Checked(_layout(rng, store, base), "STORE")], "info", None, rng.choice(("table", "ndjson")))
 
 
 def _plan(rng: Random, store: Path, base: Base) -> None:
@@ -278,7 +278,7 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
     """Decode as for a dump, record by record and with compiled code."""
     for split in split_plan(CommitLog(_layout(rng, store, base)), split_bytes=rng.choice((5_000, 1 << 20)))[0]:
         file = split.segment()
-        view = file.mapped()
+        view = file.map()
         at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
         told = []
         for kind in (RowReader, ColumnReader):

@@ -31,6 +31,7 @@ from typing import IO, Any, Self
 
 VERSIONS = ("4.9.8", "5.3.3")
 NEWEST = "5.5.0"  # judges stores alone, so that it is built where those tests run
+ALL = (*VERSIONS, "5.4.0", NEWEST)
 _JUDGE = Path(__file__).with_name("judge")
 _REPOSITORY = Path(__file__).parents[2]
 _BUILD_SECONDS = 600
@@ -76,8 +77,8 @@ def available(version: str | None = None) -> str | None:
 @cache
 def classpath(version: str) -> str:
     """The class path of the judge for an engine version, built on first use."""
-    if version not in (*VERSIONS, NEWEST):
-        raise ValueError(f"no judge for engine {version!r}, only for {', '.join((*VERSIONS, NEWEST))}")
+    if version not in ALL:
+        raise ValueError(f"no judge for engine {version!r}, only for {', '.join(ALL)}")
     _java_tool("java")
     root = _cache_root()
     build = root / f"{version}-{_fingerprint()}"
@@ -256,6 +257,15 @@ class Engine:
         """
         more = {"start": start, "kill": kill, "deliverUntil": deliver_until}
         return self._ask("timers", store, config, options, puts=[_put(m) for m in puts], **more)
+
+    def dledger(self, store: Path, config: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """Recover the DLedger log of a member: 4.9.8 and 5.3.3 have DLedger 0.3.1.2, 5.5.0 has 0.3.2.
+
+        ``config`` names dLegerSelfId, mappedFileSizeCommitLog and, if it is elsewhere, storePathDLedgerCommitLog. The
+        answer has beginIndex, endIndex, endTerm, committedIndex, committedPosition, end and indexEnd (bytes); or
+        ``error``, where the member does not start.
+        """
+        return self._ask("dledger", store, config, options)
 
     def bench(
         self,

@@ -118,9 +118,7 @@ def test_a_lost_index_is_rebuilt_with_tags(opened: Opened) -> None:
     assert faults(layout) == []
 
 
-@pytest.mark.parametrize("name", [
-    "enableAcceleratedRecovery", "checkCommitLogOffsetOnRecover", "indexRocksDBEnable", "transRocksDBEnable",
-])  # fmt: skip
+@pytest.mark.parametrize("name", ["indexRocksDBEnable", "transRocksDBEnable"])
 def test_settings_whose_rules_are_not_followed_are_refused(name: str, opened: Opened) -> None:
     layout = opened("broker-5.5.0-crash")
     layout.conf.values[name] = "true"

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqtool import Store, StoredMessage
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.salvage.carve import Salvage
@@ -147,6 +148,50 @@ def test_a_query_counts_them(case: str, left: Get) -> None:
     assert found == {key: (len(offsets), min(offsets)) for key, offsets in told.items()}
     (row,) = rows("sql", node.store, "select count(*) as n from messages where topic = 'History'", *node.options())
     assert row["n"] == 39
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_retries_are_listed_from_both(case: str, left: Get) -> None:
+    node = left(case)
+    told = {at: one["message"]["msgId"] for (topic, _queue, at), one in served(case).items() if topic[0] == "%"}
+    listed = [row for row in rows("retry", "list", node.store, *node.options()) if row["state"] != "scheduled"]
+    assert {row["queueOffset"]: row["msgId"] for row in listed} == told
+    assert len(listed) == len(told) == 2
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_the_library_reads_both(case: str, left: Get) -> None:
+    node = left(case)
+    told = {key: one["message"]["bodySha256"] for key, one in served(case).items()}
+
+    def digests(messages: Iterable[StoredMessage]) -> list[tuple[Key, str]]:
+        return [((one.topic, one.queue_id, one.queue_offset), hashlib.sha256(one.body).hexdigest()) for one in messages]
+
+    with Store(node.store, broker_conf=str(node.conf)) as store:
+        every = digests(store.messages())
+        assert len(every) == len(told)
+        assert dict(every) == told
+        assert len(digests(store.messages(topic="History"))) == 39
+        local = digests(store.messages(0))  # positions in the tier are others
+        assert len(local) == sum(one["local"] for one in roles.served(case))
+        ends: dict[tuple[str, int], list[int]] = {}
+        for topic, queue_id, offset in sorted(told):
+            ends.setdefault((topic, queue_id), []).append(offset)
+        ranges = {(queue.topic, queue.queueId): queue for queue in store.queues()}
+        for (topic, queue_id), offsets in ends.items():
+            assert (ranges[topic, queue_id].minOffset, ranges[topic, queue_id].maxOffset) == (
+                offsets[0], offsets[-1] + 1,
+            )  # fmt: skip
+            read = digests(store.queue_messages(topic, queue_id))
+            assert read == [((topic, queue_id, at), told[topic, queue_id, at]) for at in offsets]
+            part = digests(store.queue_messages(topic, queue_id, 3, offsets[-1] - 2))
+            assert part == [one for one in read if 3 <= one[0][2] < offsets[-1] - 2]
+            assert digests(store.get(topic, queue_id, offsets[0]).messages)[:1] == read[:1]
+        for one in [one for one in roles.served(case) if not one["local"]][::29]:
+            key = one["cqTopic"], one["cqQueueId"], one["cqOffset"]
+            for word in one["message"].get("keys", "").split()[:1]:
+                assert key in dict(digests(store.query_key(one["cqTopic"], word)))
+        assert any("in the tier alone and read there" in text for text in store.warnings)
 
 
 def test_a_range_of_the_log_is_of_the_log_alone(left: Get) -> None:

@@ -79,7 +79,7 @@ class LiveGroups:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
 
-    def stored(self) -> list[LiveStoredOffset]:
+    def offsets(self) -> list[LiveStoredOffset]:
         """Offsets as stored by brokers, sorted by group, topic, broker and queue."""
 
         async def work(questions: Questions) -> list[LiveStoredOffset]:
@@ -269,7 +269,7 @@ async def _fetch_times(questions: Questions, offsets: Mapping[Node, Iterable[Que
             what="times of last messages are",
         )  # fmt: skip
         assert stats is not None  # nothing is absent
-        return {(queue.topic, queue.queue_id): one.last_timestamp for queue, one in stats.offset_table.items()}
+        return {(queue.topic, queue.queue_id): wrapper.last_timestamp for queue, wrapper in stats.offset_table.items()}
 
     return await questions.collect(pairs, fetch)
 

@@ -77,8 +77,8 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             groups |= {entry.group for entry in entries}
         masters = [broker for broker in brokers if broker.role == "master"]
         versions = {broker.version for broker in brokers}
-        first = [time for one in masters if (time := one.earliestMessageTimestamp) is not None]
-        last = [time for one in topics if (time := one.lastStoreTimestamp) is not None]
+        first = [time for broker in masters if (time := broker.earliestMessageTimestamp) is not None]
+        last = [time for topic in topics if (time := topic.lastStoreTimestamp) is not None]
         single = masters[0] if len(masters) == 1 else None
         return ClusterFacts(
             store=target.text,
@@ -90,23 +90,23 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             lastStoreTimestamp=max(last, default=None),
             topics=[
                 TopicInfo(
-                    topic=one.topic,
-                    queues=one.queues,
-                    messages=one.messages,
+                    topic=topic.topic,
+                    queues=topic.queues,
+                    messages=topic.messages,
                     configured=True,
-                    nature=one.nature,
+                    nature=topic.nature,
                     inTierAlone=None,
                 )
-                for one in topics
+                for topic in topics
             ],
             groups=sorted(groups),
             problems=problems,
             brokers=brokers,
         )
 
-    found = ask(target, problems.append, work)
+    facts = ask(target, problems.append, work)
     say("brokers do not tell what is a matter of files, nor sums of several logs: null in machine output")
-    return found
+    return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

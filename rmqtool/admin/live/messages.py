@@ -73,10 +73,10 @@ class LiveMessages:
             nodes = _of_route(await questions.masters(), (await questions.cluster.route(topic)).brokers)
             topic_bytes = topic.encode("utf-8", "surrogateescape")
             pages = _Pages(questions, self._warn, search)
-            found = await questions.collect(
+            answers = await questions.collect(
                 nodes, lambda node: pages.find(node, topic, key, lambda record: has_key(record, topic_bytes, key))
             )
-            return [message for messages in found.values() for message in messages][: search.limit]
+            return [message for messages in answers.values() for message in messages][: search.limit]
 
         return ask(self._target, self._warn, work)
 
@@ -92,9 +92,9 @@ class LiveMessages:
         async def work(questions: Questions) -> list[WireMessage]:
             nodes = await questions.masters()
             if is_id(message_id):
-                found = await _by_offset_id(questions, nodes, message_id)
-                if found and chosen(found[0].record.topic.decode("utf-8", "surrogateescape")):
-                    return found[: search.limit]
+                by_offset = await _by_offset_id(questions, nodes, message_id)
+                if by_offset and chosen(by_offset[0].record.topic.decode("utf-8", "surrogateescape")):
+                    return by_offset[: search.limit]
             tables = await fetch_topics(questions, nodes)
             places = [(node, topic) for node, table in tables.items() for topic in sorted(table) if chosen(topic)]
             pages = _Pages(questions, self._warn, search, unique=True)
@@ -104,8 +104,8 @@ class LiveMessages:
                 matches = has_id(topic.encode("utf-8", "surrogateescape"), message_id)
                 return await pages.find(node, topic, message_id, matches)
 
-            copies = [one for found in (await questions.collect(places, fetch)).values() for one in found]
-            return sorted(copies, key=lambda one: one.record.store_timestamp)[: search.limit]
+            copies = [message for messages in (await questions.collect(places, fetch)).values() for message in messages]
+            return sorted(copies, key=lambda message: message.record.store_timestamp)[: search.limit]
 
         return ask(self._target, self._warn, work)
 
@@ -138,7 +138,7 @@ class LiveMessages:
             puller = Puller(questions.cluster, LOOKING)
             offset = await puller.offset_at(queue, timestamp)
             messages = (await _read(puller, queue, offset, 1)).messages
-            return offset, next((one for one in messages if one.record.queue_offset == offset), None)
+            return offset, next((message for message in messages if message.record.queue_offset == offset), None)
 
         return ask(self._target, self._warn, work)
 

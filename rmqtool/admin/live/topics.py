@@ -77,12 +77,12 @@ class LiveTopics:
         consumers = await self._fetch_consumers(questions, nodes)
         ranges = await fetch_ranges(questions, [(node, topic) for node in nodes])
         queues = {
-            (node, topic, queue_id): found
+            (node, topic, queue_id): bounds
             for node in nodes
-            for queue_id, found in sorted(ranges.of(node, topic).items())
+            for queue_id, bounds in sorted(ranges.of(node, topic).items())
         }
         firsts = await fetch_first_times(
-            questions, [queue for queue, found in queues.items() if found.max_offset > max(found.min_offset, 0)]
+            questions, [queue for queue, bounds in queues.items() if bounds.max_offset > max(bounds.min_offset, 0)]
         )
         self._say_untold("bytes")
         names = {name for table in tables.values() for name in table}
@@ -92,7 +92,7 @@ class LiveTopics:
         )
 
     async def _fetch_consumers(self, questions: Questions, nodes: Iterable[Node]) -> Consumers:
-        return {node: by_topic(found) for node, found in (await fetch_offsets(questions, nodes)).items()}
+        return {node: by_topic(offsets) for node, offsets in (await fetch_offsets(questions, nodes)).items()}
 
     def _summary(
         self, topic: str, tables: Mapping[Node, Topics], ranges: Ranges, consumers: Consumers, known: set[str]
@@ -151,19 +151,19 @@ def _count(queue: TopicOffset) -> int:
     return max(queue.max_offset, 0) - max(queue.min_offset, 0)
 
 
-def _queue(place: tuple[Node, str, int], found: TopicOffset, first: int | None, consumers: Consumers) -> LiveQueueInfo:
+def _queue(place: tuple[Node, str, int], bounds: TopicOffset, first: int | None, consumers: Consumers) -> LiveQueueInfo:
     node, topic, queue_id = place
     groups = consumers.get(node, {}).get(topic, {})
     return LiveQueueInfo(
         topic=topic,
         queueId=queue_id,
-        minOffset=max(found.min_offset, 0),
-        maxOffset=max(found.max_offset, 0),
+        minOffset=max(bounds.min_offset, 0),
+        maxOffset=max(bounds.max_offset, 0),
         firstStoreTimestamp=first,
-        lastStoreTimestamp=found.last_update_timestamp if found.last_update_timestamp > 0 else None,
+        lastStoreTimestamp=bounds.last_update_timestamp if bounds.last_update_timestamp > 0 else None,
         bytes=None,
         groups={
-            group: max(found.max_offset, 0) - offsets[queue_id]
+            group: max(bounds.max_offset, 0) - offsets[queue_id]
             for group, offsets in sorted(groups.items())
             if queue_id in offsets
         },

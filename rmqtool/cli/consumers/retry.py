@@ -1,7 +1,7 @@
 """The commands ``retry list`` and ``dlq list|export|requeue``: what consumers gave back."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,11 @@ from rmqtool.cli.framework.options import (
 )
 from rmqtool.cli.framework.planning import ASK, Consent
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqtool.services.retries.retries import Retries
+
 
 class RetryState(StrEnum):
     """What has become of a retry."""
@@ -37,6 +42,21 @@ class RetryState(StrEnum):
 def _by_name(groups: list[str] | None) -> list[str] | None:
     """The groups, if all are named in full; None if they have to be searched for."""
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
+
+
+def _open_retries(store: str, broker_conf: str | None, warn: "Callable[[str], None]") -> "Retries":
+    """Retries and dead letters of a store, and of its tier."""
+    import time
+
+    from formats.topics import DLQ_PREFIX, RETRY_PREFIX
+    from rmqtool.services.lookup.tiered import only_tiered
+    from rmqtool.services.retries.retries import Retries
+
+    def asked(topic: str, _queue_id: int) -> bool:
+        return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+    log = need_messages(store, broker_conf, asked, reads_tier=True)
+    return Retries(log, int(time.time() * 1000), warn, only_tiered(log.layout, asked))
 
 
 @command("retry list", "rmqtool retry list store --group lab-consumer --state waiting")
@@ -62,14 +82,12 @@ def retry_list(
 
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
-    import time
-
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.retries.retries import Retries, RetryInfo
+    from rmqtool.services.retries.retries import RetryInfo
 
     warn = Warnings()
-    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
+    retries = _open_retries(store, broker_conf, warn)
     asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
     choice = RowChoice(asked, topic="originTopic")
     rows = choice(retries.retries(_by_name(consumer_group)), limit)
@@ -97,14 +115,12 @@ def dlq_list(
     A row in state scheduled is not a dead letter yet: it waits in the schedule topic for its time.
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
-    import time
-
     from rmqtool.cli.framework.choice import RowChoice
     from rmqtool.cli.render.rows import Warnings, write_rows
-    from rmqtool.services.retries.retries import DeadLetter, Retries
+    from rmqtool.services.retries.retries import DeadLetter
 
     warn = Warnings()
-    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
+    retries = _open_retries(store, broker_conf, warn)
     choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     rows = choice((letter for letter, _found in retries.dead_letters(_by_name(consumer_group))), limit)
     names = (
@@ -131,17 +147,14 @@ def dlq_export(
 
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
-    import time
-
     from rmqtool.cli.framework.choice import RowChoice, limit_rows
     from rmqtool.cli.render.messages import MESSAGE_COLUMNS
     from rmqtool.cli.render.output import Column, write_all, writer
     from rmqtool.cli.render.rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
-    from rmqtool.services.retries.retries import Retries
 
     warn = Warnings()
-    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
+    retries = _open_retries(store, broker_conf, warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))

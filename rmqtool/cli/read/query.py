@@ -22,7 +22,7 @@ from rmqtool.cli.framework.options import (
     UntilOption,
 )
 from rmqtool.cli.read import lookups
-from rmqtool.cli.read.lookups import note_unknown, unknown
+from rmqtool.cli.read.lookups import describe_unknown, note_unknown
 from rmqtool.cli.render.messages import write_messages
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import note
@@ -139,7 +139,7 @@ def query_offset(
             _note_nothing(answer, offset, "")
         return 0 if answer.messages else 1
     from rmqtool.services.lookup.get_message import asked_for, get_message
-    from rmqtool.services.lookup.tiered import get_tiered
+    from rmqtool.services.lookup.tiered import get_tiered, only_tiered
     from rmqtool.store.queues.batch import open_any_queue
 
     _refuse_broker(broker)
@@ -156,7 +156,8 @@ def query_offset(
         result = get_compacted(compacted, offset, max_msgs)
     else:
         high = queue.max_offset if queue is not None else 0
-        result = get_tiered(log.layout, topic, queue_id, offset, max_msgs, high) or get_message(
+        tiered = only_tiered(log.layout, lambda *asked: asked == (topic, queue_id))
+        result = get_tiered(tiered, topic, queue_id, offset, max_msgs, high) or get_message(
             log, queue, offset, max_msgs, release=release
         )
     asked = (topic, queue_id, offset, max_msgs)
@@ -165,7 +166,7 @@ def query_offset(
         _note_unbuilt(log)
         known = ""
         if queue is None:
-            missing = unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
+            missing = describe_unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
             known = f": {missing}"
         _note_nothing(result, offset, known)
     return 0 if result.messages else 1

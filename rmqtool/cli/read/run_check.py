@@ -1,11 +1,12 @@
 """The work of ``check`` and ``explain``."""
 
+import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.cli.render.output import PEOPLE, TABLES, Column, Row, write_all, write_object, writer
 from rmqtool.cli.render.text import MOST_COLUMNS, dump_json, note, plain, room_of
@@ -45,27 +46,38 @@ _TEXTS = (
 _STORE = re.compile(r"\bSTORE\b")
 
 
+class Checked(NamedTuple):
+    """A store that is checked."""
+
+    layout: StoreLayout
+    store: str  # as the user names it
+    name: str = ""  # in its container; empty for a store that was named itself
+
+
 def run_check(
-    layout: StoreLayout,
-    store: str,
+    stores: Sequence[Checked],
     severity: str,
     limit_per_code: int | None,
     output: str,
     broker_conf: str | None = None,
     release: Release | None = None,
 ) -> int:
-    """``check``: 0 when there is no error and no warning, else 1."""
+    """``check`` of one store, or of those of a container: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
     if output == "text" and not (TABLES.columns or TABLES.wide):
-        return _read(layout, store, worst, limit_per_code, broker_conf, release)
+        return max(_read(checked, worst, limit_per_code, broker_conf, release) for checked in stores)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
     problems = 0
 
     def rows() -> Iterator[dict[str, Any]]:
+        for checked in stores:
+            yield from rows_of_store(checked)
+
+    def rows_of_store(checked: Checked) -> Iterator[dict[str, Any]]:
         nonlocal problems
-        for finding in check_store(layout, release=release):
+        for finding in check_store(checked.layout, release=release):
             if finding.severity not in worst:
                 continue
             totals[finding.severity] += finding.count
@@ -75,8 +87,9 @@ def run_check(
                 hidden[finding.code] += finding.count
                 continue
             row = finding.to_dict()
-            steps = [_of_store(step, store, broker_conf) for step in finding.steps]
-            row["fix"] = _in_words(steps, store)
+            row["file"] = os.path.normpath(os.path.join(checked.name, row["file"])) if checked.name else row["file"]
+            steps = [_of_store(step, checked.store, broker_conf) for step in finding.steps]
+            row["fix"] = _in_words(steps, checked.store)
             dicts = [step.to_dict() for step in steps]
             row["steps"] = dump_json(dicts) if output == "csv" else dicts
             yield {name: row[name] for name in FINDING_FIELDS}
@@ -93,8 +106,7 @@ def run_check(
 
 
 def _read(
-    layout: StoreLayout,
-    store: str,
+    checked: Checked,
     worst: tuple[str, ...],
     places: int | None,
     broker_conf: str | None,
@@ -106,22 +118,24 @@ def _read(
     from rmqtool.store.check.reading.reading import PLACES, Reader
 
     reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
-    for finding in check_store(layout, release=release, situation=situation):
+    for finding in check_store(checked.layout, release=release, situation=situation):
         if finding.severity in worst:
             reader.take(finding)
             problems |= is_problem(finding)
     reading = reader.reading(situation)
-    reading = replace(reading, steps=tuple(_of_store(step, store, broker_conf) for step in reading.steps))
+    reading = replace(reading, steps=tuple(_of_store(step, checked.store, broker_conf) for step in reading.steps))
+    if checked.name:
+        sys.stdout.write(f"{plain(checked.name)}:\n\n")
     show_reading(reading, room_of(sys.stdout) or MOST_COLUMNS)
     return 1 if problems else 0
 
 
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
     """A step with the store and configuration that were checked."""
-    words = [store if word == "STORE" else word for word in step.command]
-    if words[:1] == ["rmqtool"] and broker_conf is not None:
-        words += ["--broker-conf", broker_conf]
-    return replace(step, command=tuple(words))
+    command = [store if word == "STORE" else word for word in step.command]
+    if command[:1] == ["rmqtool"] and broker_conf is not None:
+        command += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(command))
 
 
 def _in_words(steps: list[Step], store: str) -> str:
@@ -136,14 +150,14 @@ def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
         return
     fixes: dict[str, list[str]] = {}
 
-    def seen() -> Iterator[dict[str, Any]]:
+    def collect() -> Iterator[dict[str, Any]]:
         for row in (first, *rows):
             codes = fixes.setdefault(row["fix"], [])
             if row["code"] not in codes:
                 codes.append(row["code"])
             yield row
 
-    write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
+    write_all(writer(form, FINDING_FIELDS, _COLUMNS), collect())
     # the advice goes where the report goes, perhaps into a file or a mail
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
     for line in (*advice, f"what a code means: {command_line('explain', 'CODE')}"):

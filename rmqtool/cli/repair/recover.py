@@ -65,6 +65,7 @@ def recover(
     from rmqtool.store.disk.lock import holder
     from rmqtool.store.layout.version import has_rocksdb_queues
     from rmqtool.store.recovery import command as recovery
+    from rmqtool.store.recovery.dledger.command import plan_dledger
     from rmqtool.store.recovery.report import RecoveryReport
     from rmqtool.store.recovery.rocks.command import plan_rocks
     from rmqtool.store.roles.table import heed
@@ -93,6 +94,8 @@ def recover(
     }  # fmt: skip
 
     def plan() -> RecoveryReport:
+        if layout.dledger_dirs():
+            return plan_dledger(layout)
         if has_rocksdb_queues(layout) and (release is None or release.is_5):
             return plan_rocks(layout, release)
         return recovery.plan(layout, **rules)

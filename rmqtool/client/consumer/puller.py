@@ -179,7 +179,7 @@ class Puller:
                 return again
             if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
                 raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
-            return min(pulled, again, key=lambda one: one.next_offset)
+            return min(pulled, again, key=lambda pull: pull.next_offset)
 
     async def _pull_at(
         self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float

@@ -68,7 +68,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
         counts[None, SCHEDULE] = waiting
     return [
         Unread(group=group, topic=topic, messages=messages)
-        for (group, topic), messages in sorted(counts.items(), key=lambda one: (one[0][0] or "", one[0][1]))
+        for (group, topic), messages in sorted(counts.items(), key=lambda item: (item[0][0] or "", item[0][1]))
     ]
 
 

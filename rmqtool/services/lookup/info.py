@@ -15,6 +15,7 @@ from formats.model.topics import TopicConfig
 from formats.variants import epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
+from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
@@ -97,11 +98,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     problems: list[str] = []
     log = CommitLog(layout)
     queues = _queues(layout, log.min_offset, problems)
-    furthest = max(queues, key=lambda queue: queue.recovered.max_physical_offset, default=None)
-    end, last = log.end(furthest.recovered.max_physical_offset if furthest else -1)
-    newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
-    if newest is not None and (message := log.read(newest.physical_offset, crc=False)) is not None:
-        last = message.record.store_timestamp
+    newest = find_newest(log, queues)
     first = log.first()
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
@@ -132,9 +129,9 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         lock="absent" if not exists(layout.path("lock")) else "free" if pid is None else "held",
         lockPid=pid or None,
         minPhyOffset=log.min_offset,
-        maxPhyOffset=end,
+        maxPhyOffset=newest.end if newest is not None else max(log.min_offset, 0),
         firstStoreTimestamp=first.record.store_timestamp if first else None,
-        lastStoreTimestamp=last,
+        lastStoreTimestamp=newest.record.store_timestamp if newest is not None else None,
         files=files,
         checkpoint=checkpoint_fields(point) if point is not None else None,
         topics=[
@@ -173,7 +170,7 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
         if (data := read_small(layout.path("brokerIdentity"))) is not None:
             identity = "#".join(map(str, epoch.parse_identity(data)))
         if (data := read_small(layout.path("epochFileCheckpoint"))) is not None:
-            epochs = [{"epoch": one.epoch, "startOffset": one.start_offset} for one in epoch.parse(data)]
+            epochs = [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in epoch.parse(data)]
     except (FormatError, RmqError) as err:
         problems.append(f"controller mode: {err}")
     return identity, epochs

@@ -3,11 +3,13 @@
 Source: tieredstore.TieredMessageStore (fetchFromCurrentStore, getOffsetInQueueByTime).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from formats.message.properties import parse
 from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.get_message import GetResult
+from rmqtool.services.lookup.queue_messages import QueueMessage
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import LocatedRecord
@@ -27,15 +29,14 @@ def only_tiered(layout: StoreLayout, selected: Callable[[str, int], bool]) -> "O
 
 
 def get_tiered(
-    layout: StoreLayout, topic: str, queue_id: int, offset: int, max_msg_nums: int, high: int
+    tiered: "OnlyTiered | None", topic: str, queue_id: int, offset: int, max_msg_nums: int, high: int
 ) -> GetResult[LocatedRecord] | None:
     """One pull of at most ``max_msg_nums`` messages that only the tier has; None if the local queue answers it.
 
     Args:
         high: the offset after the queue's last message.
     """
-    tiered = only_tiered(layout, lambda *queue: queue == (topic, queue_id))
-    alone = tiered.offsets[topic, queue_id] if tiered is not None else range(0)
+    alone = tiered.offsets.get((topic, queue_id), range(0)) if tiered is not None else range(0)
     if tiered is None or offset >= alone.stop:
         return None
     if offset < alone.start:
@@ -46,6 +47,14 @@ def get_tiered(
     ]
     status = GetStatus.FOUND if messages else GetStatus.MESSAGE_WAS_REMOVING
     return GetResult(status, stop, alone.start, max(high, alone.stop), messages)
+
+
+def messages_of_tier(tiered: "OnlyTiered", topic: str, queue_id: int) -> Iterator[QueueMessage]:
+    """Messages of a queue that the tier alone has, as :func:`messages_of` gives those of the log."""
+    for _topic, _queue_id, entry in tiered.units(lambda *queue: queue == (topic, queue_id)):
+        record = tiered.record(topic, queue_id, entry.queue_offset)
+        if record is not None:
+            yield QueueMessage(entry, record, parse(record.properties))
 
 
 def tiered_by_time(

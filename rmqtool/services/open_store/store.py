@@ -3,14 +3,17 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Self
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Self
 
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.rules.releases import V4_9, Release
 from rmqtool.services.lookup.get_message import GetResult, get_message
-from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.query import KeyReader, Search, query_id, query_key
 from rmqtool.services.lookup.queue_messages import messages_of
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.lookup.tiered import get_tiered, only_tiered
 from rmqtool.services.open_store.message import StoredMessage
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.appender import Clock, system_clock
@@ -25,6 +28,10 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
 from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
+from rmqtool.words import counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.only_tiered import OnlyTiered
 
 Time = int | datetime
 
@@ -62,8 +69,9 @@ class Store:
         with Store("store", write=True) as store:
             store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
 
-    Messages are read as :class:`StoredMessage`. ``warnings`` lists reasons why answers are incomplete, such as an
-    unreadable index file, or messages that only the tier has.
+    Messages are read as :class:`StoredMessage`, including those that only the tier has, if its segments are files on
+    this machine. ``warnings`` lists reasons why answers are incomplete, such as an unreadable index file or a remote
+    tier.
 
     Args:
         path: the store directory.
@@ -187,7 +195,7 @@ class Store:
         """
         if messages and not self._looked_elsewhere:
             need_readable_log(self.layout)
-            self.warnings += messages_elsewhere(self.layout, what="not read")
+            self.warnings += messages_elsewhere(self.layout, what="not read", reads=True)
             self._looked_elsewhere = True
         if self._live is not None and self._live.end != self._seen:
             self._live.dispatch()
@@ -214,9 +222,11 @@ class Store:
         until: Time | None = None,
         on_damage: Callable[[Damage], None] = _raise_damage,
     ) -> Iterator[StoredMessage]:
-        """Messages of the commit log, in the order in which they were stored. All conditions must hold.
+        """Messages of the store, in the order in which they were stored. All conditions must hold.
 
-        The whole range is read. For one queue :meth:`queue_messages` reads less, for a key :meth:`query_key`.
+        Those that the tier alone has come before those of the commit log, and only where no range is given: their
+        physical offset is the position in the tier. The whole range is read. For one queue :meth:`queue_messages`
+        reads less, for a key :meth:`query_key`.
 
         Args:
             start, stop: physical offsets; messages that begin in [start, stop).
@@ -245,12 +255,15 @@ class Store:
         self, start: int | None, stop: int | None, wanted: Selection, on_damage: Callable[[Damage], None]
     ) -> Iterator[StoredMessage]:
         everything = wanted == Selection()
-        for item in CommitLog(self.layout).walk(start, stop):
+        items: Iterator[LocatedRecord | Damage] = CommitLog(self.layout).walk(start, stop)
+        if start is None and stop is None and self._tiered is not None:
+            items = chain(self._tiered.by_time(), items)
+        for item in items:
             if isinstance(item, Damage):
                 on_damage(item)
                 continue
             for message in item.messages():
-                if everything or wanted.has(message.record):
+                if everything or wanted.has(message.record, message.physical_offset):
                     yield StoredMessage(message)
 
     def queue_messages(
@@ -258,19 +271,40 @@ class Store:
     ) -> Iterator[StoredMessage]:
         """Messages of one queue in order, found through its consume queue: only they are read.
 
-        Entries that lead to no message are passed over, and ``warnings`` tells how many there were.
+        Those that the tier alone has come first. Entries that lead to no message are passed over, and ``warnings``
+        tells how many there were.
 
         Args:
-            start, stop: queue offsets; messages in [start, stop), by default all that the log still has.
+            start, stop: queue offsets; messages in [start, stop), by default all that the store still has.
         """
         log = self.log
         queue = open_any_queue(self.layout, topic, queue_id)
+        tiered = self._tiered
+        alone = tiered.offsets.get((topic, queue_id), range(0)) if tiered is not None else range(0)
+        in_tier = range(max(alone.start, start or 0), alone.stop if stop is None else min(alone.stop, stop))
+        before = self._in_tier(tiered, topic, queue_id, in_tier) if tiered is not None else iter(())
+        start = max(start, alone.stop) if start is not None else alone.stop or None
         if queue is None:
-            return iter(())
+            return before
         if isinstance(queue, BatchQueue):
             low = queue.min_offset(log.min_offset, self._release) if start is None else start
-            return self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop)
-        return self._entries(log, queue, start, stop)
+            return chain(before, self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop))
+        return chain(before, self._entries(log, queue, start, stop))
+
+    @cached_property
+    def _tiered(self) -> "OnlyTiered | None":
+        """What the tier alone has, looked at once; None where that is nothing, or cannot be read here."""
+        return only_tiered(self.layout, lambda _topic, _queue_id: True)
+
+    def _in_tier(self, tiered: "OnlyTiered", topic: str, queue_id: int, offsets: range) -> Iterator[StoredMessage]:
+        found = 0
+        for item in tiered.walk_queue(topic, queue_id, offsets):
+            if isinstance(item, LocatedRecord):
+                found += 1
+                yield StoredMessage(item)
+        if found < len(offsets):
+            missing = counted(len(offsets) - found, "message")
+            self.warnings.append(f"{topic} queue {queue_id}: {missing} in the tier cannot be read: skipped")
 
     def _entries(
         self, log: CommitLog, queue: PlainQueue, start: int | None, stop: int | None
@@ -304,7 +338,11 @@ class Store:
             since, until: store time in [since, until), as in :meth:`messages`.
         """
         search = Search(limit=limit, begin=_millis(since, 0), end=_millis(until, MAX_TIME + 1) - 1)
-        messages = self._fresh().query(topic, key, search)
+        reader = self._fresh()
+        if self._tiered is not None:
+            messages = query_key(self.layout, topic, key, search, self.warnings.append)
+        else:
+            messages = reader.query(topic, key, search)
         return [StoredMessage(message) for message in messages]
 
     def query_id(self, message_id: str, *, topic: str | None = None) -> list[StoredMessage]:
@@ -320,9 +358,10 @@ class Store:
 
     def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[StoredMessage]:
         """One pull as a broker answers it: status, next offset, messages."""
-        log = self._fresh().log
-        result = get_message(
-            log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, release=self._release
+        log, queue = self._fresh().log, open_any_queue(self.layout, topic, queue_id)
+        high = queue.max_offset if queue is not None else 0
+        result = get_tiered(self._tiered, topic, queue_id, queue_offset, limit, high) or get_message(
+            log, queue, queue_offset, limit, release=self._release
         )
         return GetResult(*result[:-1], messages=[StoredMessage(message) for message in result.messages])
 
@@ -333,11 +372,14 @@ class Store:
     def queues(self, topic: str | None = None) -> list[QueueRange]:
         """Every queue, or those of one topic, with its offsets."""
         low = self._fresh(messages=False).log.min_offset
+        alone = self._tiered.offsets if self._tiered is not None else {}
         return [
             QueueRange(
                 topic=queue.topic,
                 queueId=queue.queue_id,
-                minOffset=queue.min_offset(low, self._release),
+                minOffset=alone[key].start
+                if (key := (queue.topic, queue.queue_id)) in alone
+                else queue.min_offset(low, self._release),
                 maxOffset=queue.max_offset,
             )
             for queue in every_queue(self.layout)

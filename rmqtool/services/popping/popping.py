@@ -198,7 +198,7 @@ class Popping:
                 broker_name=self._broker_name,
                 invisible_time=request.invisible_time,
                 count=len(offsets),
-                distances=tuple(one - offset for one in offsets),
+                distances=tuple(each - offset for each in offsets),
             )
             stored = self._records.put(point, popped.revive_queue, point.visible_time)
             if not stored.ok:

@@ -14,7 +14,7 @@ Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryA
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX
@@ -30,8 +30,13 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
+from rmqtool.services.lookup.tiered import messages_of_tier
 from rmqtool.services.popping.in_flight import Handed, MessagesInFlight, Place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.queues.batch import PlainQueue
+
+if TYPE_CHECKING:
+    from rmqtool.store.tier.only_tiered import OnlyTiered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +85,11 @@ class Retries:
 
     Args:
         now: the time that decides what is due, ms.
+        tiered: messages that only the tier has, if they are to be read too.
     """
 
-    def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
-        self.log, self.warn = log, warn
+    def __init__(self, log: CommitLog, now: int, warn: Warn, tiered: "OnlyTiered | None" = None) -> None:
+        self.log, self.warn, self._tiered = log, warn, tiered
         self.topics = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
         self._delays = Delays(log, now, warn, self.topics)
@@ -100,7 +106,7 @@ class Retries:
                 for queue in self.topics.of(retry_topic):
                     place = (retry_topic, group, queue.queue_id)
                     taken, handed = offsets.get(queue.queue_id, 0), in_flight.get(place, {})
-                    for message in messages_of(self.log, queue, self.warn):
+                    for message in self._messages(queue):
                         state = "waiting"
                         if message.entry.queue_offset in handed:
                             state = "in-flight"
@@ -111,6 +117,21 @@ class Retries:
                 for level, message in self._for_topic(retry_topic, scheduled):
                     if message.entry.queue_offset >= self._delays.start(level):
                         yield RetryInfo(**_fields(group, "scheduled", message, origin))
+
+    def _messages(self, queue: PlainQueue) -> Iterator[QueueMessage]:
+        """Of a queue; what the tier alone has comes first."""
+        if self._tiered is not None:
+            yield from messages_of_tier(self._tiered, queue.topic, queue.queue_id)
+        yield from messages_of(self.log, queue, self.warn)
+
+    def _located(self, message: QueueMessage) -> LocatedRecord | None:
+        """A message with its place, in the tier or in the log."""
+        queue = message.record.topic.decode("utf-8", "surrogateescape"), message.record.queue_id
+        offset = message.entry.queue_offset
+        if self._tiered is None or offset not in self._tiered.offsets.get(queue, ()):
+            return self.log.read(message.entry.physical_offset, crc=False)
+        items = self._tiered.walk_queue(*queue, range(offset, offset + 1))
+        return next((item for item in items if isinstance(item, LocatedRecord)), None)
 
     @cached_property
     def _in_flight(self) -> dict[Place, dict[int, Handed]]:
@@ -161,11 +182,11 @@ class Retries:
         """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
         pairs = Pairs()
         for queue in self.topics.of(DLQ_PREFIX + group):
-            for message in messages_of(self.log, queue, self.warn):
+            for message in self._messages(queue):
                 pairs.add(_attempt(message, message.record.reconsume_times), 1)
         for topic, _origin in self._pop_topics.get(group, []):  # revived again
             for queue in self.topics.of(topic):
-                for message in messages_of(self.log, queue, self.warn):
+                for message in self._messages(queue):
                     pairs.add(_attempt(message, message.record.reconsume_times), 0)
         for prefix in (DLQ_PREFIX, RETRY_PREFIX):
             for _level, message in self._for_topic(prefix + group, scheduled):
@@ -184,14 +205,14 @@ class Retries:
             times, topic = Pairs(), DLQ_PREFIX + group
             for retry_topic, _origin in self._retry_topics(group):
                 for queue in self.topics.of(retry_topic):
-                    for message in messages_of(self.log, queue, self.warn):
+                    for message in self._messages(queue):
                         times.add(_chain(message), message.record.store_timestamp)
-            dead = (message for queue in self.topics.of(topic) for message in messages_of(self.log, queue, self.warn))
+            dead = (message for queue in self.topics.of(topic) for message in self._messages(queue))
             coming = (message for _level, message in self._for_topic(topic, scheduled))
             for state, messages in (("dead", dead), ("scheduled", coming)):
                 for message in messages:
                     retries = sorted(times.get(_chain(message)))
-                    letter = self.log.read(message.entry.physical_offset, crc=False)
+                    letter = self._located(message)
                     assert letter is not None  # it was just read
                     yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), letter
 

@@ -15,7 +15,7 @@ from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.new_files import give_away, make_file
-from rmqtool.store.disk.work_folder import WorkFolder, make_room
+from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import checked_path
 
@@ -109,7 +109,7 @@ def new_store(
         Refused: ``path`` already exists.
     """
     path = os.path.realpath(checked_path(path))  # a link is kept; its target becomes the store
-    make_room(path)
+    prepare_target(path)
     with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
         layout = create(work.path, load(broker_conf) if broker_conf else None)

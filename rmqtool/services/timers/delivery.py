@@ -224,7 +224,7 @@ class TimerService:
             live.changed = True
             after_each()
         assert self._slot is not None
-        live.note_passed(self._slot)
+        live.remove_slot(self._slot)
         self._slot = None
         return True
 

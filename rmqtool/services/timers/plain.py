@@ -182,13 +182,13 @@ def _of_file(heads: TimerHeads, wheel: Waiting) -> PlainTimers:
         parser.rewrite(begin, 0)
     items = parser.items()
 
-    def named(name: str) -> Texts:
+    def values_of(name: str) -> Texts:
         return _values_of(heads.data, begin, items.names, items.values.texts, name.encode())
 
-    topic, unique, keys = (_gather(texts) for texts in (named(REAL_TOPIC), items.unique, items.keys))
-    deliver, is_time = _numbers_of(heads.data, begin, named(timer.OUT_MS))
-    queue_id, is_queue = _numbers_of(heads.data, begin, named(REAL_QID))
-    plain &= is_time & is_queue & (named(timer.DELETE_KEY).length < 0)
+    topic, unique, keys = (_gather(texts) for texts in (values_of(REAL_TOPIC), items.unique, items.keys))
+    deliver, is_time = _numbers_of(heads.data, begin, values_of(timer.OUT_MS))
+    queue_id, is_queue = _numbers_of(heads.data, begin, values_of(REAL_QID))
+    plain &= is_time & is_queue & (values_of(timer.DELETE_KEY).length < 0)
     for texts in (topic, unique, keys):
         plain &= _is_shown(texts)
     plain &= (_lengths(topic) > 0) & (_lengths(unique) > 0)

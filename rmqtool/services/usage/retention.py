@@ -294,7 +294,7 @@ def _ratio(used: float, whole: int) -> float:
 def _first_time(files: list[Segment]) -> int | None:
     """The store timestamp of the first message."""
     for file in files:
-        record = record_at(file.mapped(), record_start(file.mapped(), 0), file.size, crc=False)
+        record = record_at(file.map(), record_start(file.map(), 0), file.size, crc=False)
         if isinstance(record, Record):
             return record.store_timestamp
     return None

@@ -15,13 +15,13 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.mending import command_of, cut_short, way_on_alone
+from rmqtool.store.layout.mending import cut_short, remedy_command, remedy_for_only_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, StagedQueues, load
 from rmqtool.store.recovery.report import QueueRange, StoreState
-from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log
+from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log, refuse_start
 from rmqtool.store.recovery.warnings import warnings_of
 from rmqtool.store.recovery.whole import Mended, make_whole
 from rmqtool.store.recovery.whole_log import warnings_of_lengths
@@ -67,6 +67,20 @@ class Recovery:
         return self.dispatcher.index
 
 
+def refused_recovery(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, refusals: list[str]) -> Recovery:
+    """Of a store that the broker would not load."""
+    end = loaded.files[-1].end if loaded.files else 0
+    verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
+    return Recovery(
+        inputs=inputs,
+        verdict=verdict,
+        dispatcher=dispatcher,
+        refusals=refusals,
+        warnings=list(inputs.warnings),
+        after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
+    )
+
+
 def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) -> Recovery:
     """The broker's load and start, up to the moment at which it would take messages.
 
@@ -85,16 +99,7 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
         loaded.queues, index, staged.open, indexed=inputs.indexed, batch_topics=inputs.rules.batch_topics
     )
     if loaded.refusals:
-        end = loaded.files[-1].end if loaded.files else 0
-        verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
-        return Recovery(
-            inputs=inputs,
-            verdict=verdict,
-            dispatcher=dispatcher,
-            refusals=loaded.refusals,
-            warnings=list(inputs.warnings),
-            after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
-        )
+        return refused_recovery(inputs, loaded, dispatcher, loaded.refusals)
     running = _Run(inputs, loaded, dispatcher)
     with ThreadPoolExecutor(1, "rmqtool-index") as beside:
         recovery = running.run(judge, beside)
@@ -129,6 +134,8 @@ class _Run:
         found_ends = {key: queue.max_offset for key, queue in queues.items()}
         known = self._max_dispatched()
         self._check_single_file(known)
+        if refusals := refuse_start(inputs, self._loaded, known):
+            return refused_recovery(inputs, self._loaded, self._dispatcher, refusals)
         verdict = self._judge_log(judge, known)
         early = self._without_deliver_time()
         redispatches = inputs.rules.redispatches(cut=known >= verdict.end)
@@ -180,8 +187,8 @@ class _Run:
         if not cut_short(files, layout.conf, known):
             return
         (file,) = files
-        way = way_on_alone(file, known)
-        advice = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        way = remedy_for_only_file(file, known)
+        advice = f"{remedy_command(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(

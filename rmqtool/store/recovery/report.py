@@ -65,6 +65,19 @@ class QueueMended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DLedgerEnd:
+    """What a DLedger member says of its log after a start; -1 for what it does not know."""
+
+    beginIndex: int
+    endIndex: int
+    endTerm: int
+    committedIndex: int
+    committedPosition: int  # behind the entry of that index
+    endPosition: int  # behind the last entry
+    unitsWritten: int  # of the index, anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
     """The whole report. ``applied`` tells whether the actions were carried out."""
 
@@ -99,6 +112,7 @@ class RecoveryReport:
     pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
     tierDangers: list[str] = field(default_factory=list)  # what a broker's start does to the tier beside these queues
     unfit: list[str] = field(default_factory=list)  # what of the store does not fit the broker's configuration
+    dledger: DLedgerEnd | None = None  # of a member of a DLedger group
 
     @property
     def clean(self) -> bool:

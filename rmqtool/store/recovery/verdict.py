@@ -34,7 +34,8 @@ class LogVerdict:
         first_file: the first that was checked, and why that one.
         lost_from: physical offset from which on intact messages go because the user named it; None where the log ends
             at damage or at its own end.
-        last_store_timestamp: of the last message that was checked, ms; 0 without one.
+        last_store_timestamp: of the last message that was checked, ms, or of the last one before the check where it met
+            none; 0 without one.
         last_record: physical offset of that message, where the rules need it.
         dispatched_from: all records from there on went to queues that lacked them; None where none did.
         known: physical offset after the last message that a queue knew before; -1 without one.
@@ -69,6 +70,11 @@ def split_at(loaded: Loaded, end: int) -> tuple[list[Segment], list[Segment]]:
     """(files that stay, files that go) of a log that ends at an offset."""
     behind = [file for file in loaded.files if file.base > end]
     return [file for file in loaded.files if file.base <= end], [*loaded.removed, *behind]
+
+
+def refuse_start(inputs: StoreInputs, loaded: Loaded, known: int) -> list[str]:
+    """Why the broker would not begin to check the log; empty where it does."""
+    return inputs.rules.refuse_start(loaded.files, inputs.checkpoint, known, aborted=inputs.aborted)
 
 
 def judge_log(inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> LogVerdict:
@@ -107,23 +113,24 @@ class _LogCheck:
         size_before = 0
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
+        at = first_at = rules.begins_at(file, inputs.checkpoint, self._known, aborted=aborted)
         # where there is no record a broker takes the place where the check begins, or the end of the files
-        last_record = file.base if aborted else files[-1].end
+        last_record = file.base + at if aborted else files[-1].end
         builder = inputs.batch_builder(delays=inputs.knows_delays)
         readahead = Readahead()
         try:
             while True:
-                view, limit = self._open(file)
+                view, limit = self._open(file, at)
                 if dispatched_from is None:
-                    end, last = check_records(view, 0, limit, crc=inputs.checks_crc)
+                    end, last = check_records(view, at, limit, crc=inputs.checks_crc)
                     self._last_store_timestamp = self._last_store_timestamp if last is None else last
                 else:
                     following = partial(self._following, number)
                     crc = inputs.checks_crc
                     batches = recovery_batches(
-                        view, 0, limit, builder, crc=crc, readahead=readahead, following=following
+                        view, at, limit, builder, crc=crc, readahead=readahead, following=following
                     )
-                    end = self._dispatch(batches, file.base, dispatched_from, checking)
+                    end = self._dispatch(batches, file.base + at, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
                 end = rules.find_end(file, end, limit)
@@ -133,11 +140,13 @@ class _LogCheck:
                 if end.ending is not Ending.FILLER or number + 1 >= len(files):
                     break
                 number += 1
-                file = files[number]
+                file, at = files[number], 0
         finally:
             readahead.close()
         if number + 1 < len(files):
             files[number + 1].release()  # it may have been read ahead
+        if not self._last_store_timestamp and not rules.exactly:
+            self._last_store_timestamp = self._last_before(first_file)
         stay, removed = split_at(self._loaded, file.base + end.at)
         return LogVerdict(
             files=stay,
@@ -149,16 +158,25 @@ class _LogCheck:
             start_reason=reason,
             last_store_timestamp=self._last_store_timestamp,
             last_record=last_record,
-            dispatched_from=None if dispatched_from is None else max(first_file.base, dispatched_from),
+            dispatched_from=None if dispatched_from is None else max(first_file.base + first_at, dispatched_from),
             known=self._known,
             passed_over=self._passed_over,
         )
 
-    def _open(self, file: Segment) -> tuple[memoryview, int]:
-        """A file's bytes, and how far a broker can read records in it."""
+    def _last_before(self, first_file: Segment) -> int:
+        """Store timestamp, ms, of the last message in front of a file; 0 without one."""
+        for file in reversed(self._files[: self._files.index(first_file)]):
+            _end, last = check_records(file.view(), 0, file.size, crc=False)
+            file.release()
+            if last is not None:
+                return last
+        return 0
+
+    def _open(self, file: Segment, at: int = 0) -> tuple[memoryview, int]:
+        """A file's bytes, and how far a broker can read records in it from a byte on."""
         view = file.view()
         if file.base not in self._readable:
-            self._readable[file.base] = self._inputs.rules.readable(file)
+            self._readable[file.base] = self._inputs.rules.recoverable(file, at, aborted=self._inputs.aborted)
         return view, self._readable[file.base]
 
     def _following(self, number: int) -> tuple[memoryview, int] | None:

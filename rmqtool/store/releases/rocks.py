@@ -1,4 +1,4 @@
-"""What a broker does differently in recovery where its queues are in RocksDB (storeType=defaultRocksDB).
+"""Differences in the recovery of brokers with their queues in RocksDB (storeType=defaultRocksDB).
 
 Source: store.CommitLog.recoverAbnormally, isMappedFileMatchedRecover; store.queue.RocksDBConsumeQueueStore of 5.3.3;
 releases-5.4-5.5 3 for 5.5.0.
@@ -13,17 +13,17 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import dledger_reason
 from rmqtool.store.releases.first_file import first_checked_rocks, first_checked_rocks_v5_5
-from rmqtool.store.releases.rules import ReleaseRulesV5
+from rmqtool.store.releases.rules import ReleaseRulesV5, StartsInsideFiles
 
 
 class RocksRules(ReleaseRulesV5):
-    """Those of 5.3.3 with RocksDB. Nothing is written by them: they say what the broker does, to the letter."""
+    """The rules of 5.3.3 with RocksDB. They are not used for writing, only to predict exactly what a broker does."""
 
     def _why_unsupported(self) -> str | None:
         return dledger_reason(self.layout)
 
     def _strange_queues(self) -> list[str]:
-        """Directories beside the database are passed over, and all topics have their queues in it."""
+        """None: directories beside the database are ignored, and all topics have their queues in it."""
         return []
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:
@@ -33,11 +33,11 @@ class RocksRules(ReleaseRulesV5):
         return first_checked_rocks(files, known, aborted=aborted)
 
 
-class RocksRulesV5_5(RocksRules):
-    """Those of 5.5.0 with RocksDB.
+class RocksRulesV5_5(StartsInsideFiles, RocksRules):
+    """The rules of 5.5.0 with RocksDB.
 
     Args:
-        ends: up to where the databases of index and half messages have the log, of those that are on.
+        ends: how far the databases of index and half messages, if enabled, have the log.
     """
 
     release: ClassVar[Release] = V5_5
@@ -49,6 +49,13 @@ class RocksRulesV5_5(RocksRules):
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_rocks_v5_5(files, self.conf, point, [known, *self._ends], aborted=aborted)
 
+    def dispatch_from(self, point: Checkpoint, known: int) -> int:
+        return self._lowest(known)
+
+    def _lowest(self, known: int) -> int:
+        """DefaultMessageStore.recover: the queues' own end counts whatever it is, others only where they have one."""
+        return min([max(known, 0), *(end for end in self._ends if end > 0)])
+
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        lowest = min((end for end in (known, *self._ends) if end > 0), default=0)
+        lowest = self._lowest(known)
         return super().dispatched_from(lowest, lowest, aborted=aborted)

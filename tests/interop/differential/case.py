@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqtool.rules.releases import release_named
 from rmqtool.store.recovery.report import RecoveryReport
 from tests.interop.differential.bases import Base
 
@@ -25,7 +26,7 @@ class Case:
     @property
     def engine(self) -> str:
         """The release whose rules rmqtool follows."""
-        return self.release[:3]
+        return release_named(self.release).name
 
     @property
     def text(self) -> str:

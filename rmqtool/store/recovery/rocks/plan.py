@@ -22,11 +22,11 @@ from rmqtool.store.queues.rocks import queue_database, queue_names
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, load_log
-from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.plan import Recovery, refused_recovery
 from rmqtool.store.recovery.report import StoreState
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.rocks.words import warnings_of
-from rmqtool.store.recovery.verdict import LogVerdict, judge_log
+from rmqtool.store.recovery.verdict import LogVerdict, judge_log, refuse_start
 from rmqtool.store.releases.rocks import RocksRules, RocksRulesV5_5
 
 
@@ -98,16 +98,8 @@ def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
 
 
 def _refuse(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
-    end = loaded.files[-1].end if loaded.files else 0
-    verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
-    return Recovery(
-        inputs=inputs,
-        verdict=verdict,
-        dispatcher=Dispatcher({}, IndexBuilder([], (1, 1), lambda: ""), lambda _topic, _queue_id: None),
-        refusals=loaded.refusals + why,
-        warnings=list(inputs.warnings),
-        after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
-    )
+    nothing = Dispatcher({}, IndexBuilder([], (1, 1), lambda: ""), lambda _topic, _queue_id: None)
+    return refused_recovery(inputs, loaded, nothing, loaded.refusals + why)
 
 
 class _Run:
@@ -121,6 +113,8 @@ class _Run:
         if inputs.aborted:
             dispatcher.index.prune(inputs.checkpoint.index_msg_timestamp)
         known, found_ends = dispatcher.built, dispatcher.ends
+        if refusals := refuse_start(inputs, self._loaded, known):
+            return _refuse(inputs, self._loaded, refusals)
         verdict = self._judge_log(known)
         after_load, after_start = (
             StoreState(

@@ -498,6 +498,7 @@ public final class Broker {
         row.put("remark", answer.getRemark());
         row.put("fields", answer.getExtFields());
         row.put("body", answer.getBody() == null ? null : new String(answer.getBody(), StandardCharsets.UTF_8));
+        row.put("base64", answer.getBody() == null ? null : Base64.getEncoder().encodeToString(answer.getBody()));
         return row;
     }
 

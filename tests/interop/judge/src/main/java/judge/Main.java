@@ -59,6 +59,9 @@ public final class Main {
             case "bench":
                 Bench.run(request, answer);
                 break;
+            case "dledger":
+                Ledger.run(request, answer);
+                break;
             default:
                 Release.run(request, answer);
         }

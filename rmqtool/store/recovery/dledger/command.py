@@ -1,0 +1,151 @@
+"""The plan of ``recover`` for a member of a DLedger group. There is no deed: its log is not written by us."""
+
+import os
+from collections import Counter
+
+from formats.endings import Ending
+from rmqtool.store.config.fit import misfit_warnings
+from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
+from rmqtool.store.log.dledger import DLedgerLog
+from rmqtool.store.recovery.dledger.member import MemberRefused, MemberVerdict, judge_member
+from rmqtool.store.recovery.report import DLedgerEnd, LogStop, Loss, RecoveryReport, StoreState
+from rmqtool.words import command_line, counted
+
+RULES = "DLedger 0.3"
+_WRITTEN_BY_OTHERS = (
+    "recover does none of this, because rmqtool does not write DLedger logs: a broker does it at its next start, and "
+    "the other members of its group fill up what it lacks then"
+)
+_QUEUES = "queues and index files are not looked at: the broker fits them to its log after that"
+
+
+def plan_dledger(layout: StoreLayout) -> RecoveryReport:
+    """What a broker's start would do with the DLedger log of a store that has one; it is only read.
+
+    Raises:
+        UnreadableStore: a file of the log cannot be read.
+    """
+    log = DLedgerLog.of(layout)[0]
+    file_size = layout.commit_log_size(log.data)
+    try:
+        return _Report(layout, log, judge_member(log, file_size)).plan()
+    except MemberRefused as refusal:
+        files = log.data.files
+        return RecoveryReport(
+            store=layout.root,
+            engine=RULES,
+            engineReason=_reason(log),
+            loadOk=False,
+            refusals=[str(refusal)],
+            abort=layout.aborted,
+            afterLoad=StoreState(
+                minPhyOffset=files[0].base if files else -1, maxPhyOffset=files[-1].end if files else 0, queues=[]
+            ),
+            nextSteps=[
+                "Start the other brokers of its group, and this one with an empty directory: they fill it up",
+                f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes an ordinary store of every intact message",
+            ],
+            unfit=misfit_warnings(layout),
+        )
+
+
+def _reason(log: DLedgerLog) -> str:
+    return f"{os.path.basename(log.folder)} is there"
+
+
+class _Report:
+    """A verdict in the form of every recovery's report."""
+
+    def __init__(self, layout: StoreLayout, log: DLedgerLog, verdict: MemberVerdict) -> None:
+        self._layout, self._log, self._verdict = layout, log, verdict
+
+    def plan(self) -> RecoveryReport:
+        layout, verdict = self._layout, self._verdict
+        actions, lost = self._actions(), self._lost()
+        stop = None
+        if verdict.stop_file is not None:
+            clean = verdict.reason in ("nothing is written after it", "the last file is full")
+            stop = LogStop(
+                file=self._name(verdict.stop_file.path),
+                at=verdict.stop_at,
+                physicalOffset=verdict.end,
+                ending=(Ending.UNWRITTEN if clean else Ending.DAMAGED).value,
+                reason=verdict.reason,
+            )
+        return RecoveryReport(
+            store=layout.root,
+            engine=RULES,
+            engineReason=_reason(self._log),
+            loadOk=True,
+            abort=layout.aborted,
+            startFile=self._name(verdict.first.path) if verdict.first is not None else None,
+            startReason="the third file from the end, or the newest before it to which the index leads",
+            stop=stop,
+            lost=lost,
+            bytesCut=self._behind(),
+            warnings=[_WRITTEN_BY_OTHERS] if actions else [],
+            actions=actions,
+            notes=[_QUEUES],
+            afterLoad=StoreState(minPhyOffset=self._begin(), maxPhyOffset=verdict.end, queues=[]),
+            destroys=self._destroys(lost),
+            salvageKeeps=sum(loss.messages for loss in lost),
+            unfit=misfit_warnings(layout),
+            dledger=DLedgerEnd(
+                beginIndex=verdict.begin_index,
+                endIndex=verdict.end_index,
+                endTerm=verdict.end_term,
+                committedIndex=verdict.committed.index,
+                committedPosition=verdict.committed.position,
+                endPosition=verdict.end,
+                unitsWritten=len(verdict.index.units),
+            ),
+        )
+
+    def _name(self, path: str) -> str:
+        name = os.path.relpath(path, self._layout.root)
+        return path if name.startswith("..") else name
+
+    def _begin(self) -> int:
+        files = self._log.data.files
+        return files[0].base if files else -1
+
+    def _behind(self) -> int:
+        """Bytes behind the log's end that are not zero, up to the last of each file."""
+        verdict, files = self._verdict, self._log.data.files
+        at = verdict.end
+        return sum(has_bytes(f.path, max(at - f.base, 0), f.size) - max(at - f.base, 0) for f in files if f.end > at)
+
+    def _actions(self) -> list[str]:
+        verdict, steps = self._verdict, []
+        file = verdict.stop_file
+        if file is not None and file.base < verdict.end < file.end:
+            at = verdict.end - file.base
+            if has_bytes(file.path, at, file.size) > at:
+                steps.append(f"end {self._name(file.path)} at byte {at}; what follows stays until entries go there")
+        steps += [f"remove {self._name(file.path)}" for file in [*verdict.removed, *verdict.index.removed]]
+        if units := verdict.index.units.values():
+            indexes = [unit.index for unit in units]
+            folder = os.path.join(self._name(self._log.folder), "index")
+            steps.append(f"write the units of entries {indexes[0]} to {indexes[-1]} in {folder}")
+        return steps
+
+    def _lost(self) -> list[Loss]:
+        """Messages behind the end, by queue."""
+        if self._verdict.stop_file is None or not self._behind():
+            return []
+        counts: Counter[tuple[str, int]] = Counter()
+        for item in CommitLog(self._layout).walk(self._verdict.end):
+            if isinstance(item, LocatedRecord) and item.physical_offset > self._verdict.end:
+                counts[item.record.topic.decode("utf-8", "replace"), item.record.queue_id] += 1
+        return [Loss(topic=topic, queueId=queue, messages=n) for (topic, queue), n in sorted(counts.items())]
+
+    @staticmethod
+    def _destroys(lost: list[Loss]) -> list[str]:
+        messages = sum(loss.messages for loss in lost)
+        if not messages:
+            return []
+        keeps = f"{command_line('salvage', 'STORE', 'NEWSTORE')} keeps them"
+        goes = f"{counted(messages, 'intact message')} after the end of the log {'is' if messages == 1 else 'are'}"
+        return [f"{goes} cut off, unless other members have them; {keeps}"]

@@ -1,0 +1,94 @@
+"""Stores of random geometry, damaged one to three times, recovered by an engine and by rmqtool, and compared.
+
+    python -m tests.interop.differential --release 5.5.0 --cases 200 --seed 1
+
+Each store has 2 to 30 log files, and is damaged for ten cases. A case that differs is kept, and names its seed.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests import damage
+from tests.interop.differential.bases import Base, expired, keys_of, long_topics, mixed_messages, plain_messages, sizes
+from tests.interop.differential.judge import run_case
+from tests.interop.engine import ALL, Engine
+from tests.store.compiled import compiled_way
+
+_CASES_OF_A_STORE = 10
+_RECORD = 340  # bytes of a message of these, about
+_FORMS = ("plain", "plain", "mixed", "mixed", "extension", "light", "long")
+_SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the stores
+    "commitLogRecoverMaxNum": (3, 20),
+    "messageIndexSafe": (True,),
+    "enableAcceleratedRecovery": (True,),
+    "checkCommitLogOffsetOnRecover": (True,),
+}
+
+
+def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
+    """A store as the engine leaves it, stopped or killed."""
+    files, log = rng.randint(2, 30), rng.choice((16384, 24576, 49152))
+    config = sizes(log, rng.randint(20, 300), rng.randint(20, 200), rng.randint(100, 900))
+    count = max(20, files * log // _RECORD)
+    form = rng.choice(_FORMS[:-1] if engine.version[0] == "4" else _FORMS)
+    if form == "mixed":
+        messages = mixed_messages(rng, files * log // 900)
+    elif form == "long":
+        messages = long_topics(rng, count)
+    else:
+        messages = plain_messages(rng, count, rng.randint(1, 5), rng.randint(1, 6))
+    if form == "extension":
+        config |= {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 65536}
+    elif form == "light":
+        config |= {"enableLmq": True, "enableMultiDispatch": True}
+        for message in messages[::5]:
+            message["properties"] = {**message["properties"], "INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y"}
+    if engine.version >= "5.4":
+        for name, values in _SETTINGS.items():
+            if rng.random() < 0.2 and not (name.startswith("check") and engine.version < "5.5"):
+                config[name] = rng.choice(values)
+    kill = rng.random() < 0.5
+    written = engine.write(folder, messages, config, kill=kill)
+    assert all(row["status"] == "PUT_OK" for row in written["results"]), written
+    log_files = len(damage.log_files(folder))
+    base = Base(f"{form}{'-killed' if kill else ''}, {log_files} files, {config}", folder, config, keys_of(messages))
+    if not kill and log_files > 3 and rng.random() < 0.2:
+        base = expired(folder.parent, engine, base)
+    return base
+
+
+def main(release: str, count: int, seed: int) -> int:
+    """So many cases; the number of those that differ."""
+    folder = Path(tempfile.mkdtemp(prefix="rmqtool-differential-"))
+    verbs, failed, excepted = list(damage.VERBS), 0, 0
+    base: Base | None = None
+    with Engine(release) as engine:
+        for number in range(count):
+            if base is None or number % _CASES_OF_A_STORE == 0:
+                if base is not None:
+                    shutil.rmtree(base.path)
+                base = make_store(Random(seed + number), folder / f"store-{seed + number}", engine)
+            with compiled_way() if number % 2 else nullcontext():
+                verb = verbs[(seed + number) % len(verbs)]
+                case = run_case(seed + number, verb, [base], folder / str(seed + number), engine, engine)
+            excepted += bool(case.excepted)
+            if case.problems:
+                failed += 1
+                print(case.text[:4000], flush=True)
+    print(f"{release}, seed {seed}: {count} cases, {failed} differ, {excepted} with a named exception", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--release", choices=ALL, default="5.5.0")
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    sys.exit(1 if main(given.release, given.cases, given.seed) else 0)
