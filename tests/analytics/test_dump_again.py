@@ -170,8 +170,8 @@ def test_killed_at_any_moment_the_same_command_finishes(tmp_path: Path) -> None:
         process.wait()
         if (tmp_path / "out" / "_SUCCESS").exists():
             assert offsets_in(tmp_path / "out") == offsets_of(layout)
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, killed > 0) == (0, True), done.stderr
+    result = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, killed > 0) == (0, True), result.stderr
     assert offsets_in(tmp_path / "out") == offsets_of(layout)
 
 

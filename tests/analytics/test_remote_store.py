@@ -354,15 +354,15 @@ def test_what_is_said_of_a_uri() -> None:
 def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
-    done = rmqtool(
+    result = rmqtool(
         *[{"STORE": "s3://key:secret@bucket/store?region=x", "NEW": "new"}.get(word, word) for word in words]
     )
-    assert done.out == ""
-    assert done.err.startswith(
+    assert result.out == ""
+    assert result.err.startswith(
         "error: s3://bucket/store: a URI: only sql, report and dump-to-parquet read a store there"
     )
-    assert done.err.count("\n") == 1
-    assert done.code == 2
+    assert result.err.count("\n") == 1
+    assert result.code == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -398,9 +398,9 @@ def test_several_stores(server: Server, golden: Unpacked) -> None:
 
 
 def dumped(server: Server, store: object, out: object, *more: object) -> dict[str, Any]:
-    done = rmqtool("dump-to-parquet", store, out, "-o", "json", *more)
-    assert done.code in (0, 1), done
-    report: dict[str, Any] = json.loads(done.out)
+    result = rmqtool("dump-to-parquet", store, out, "-o", "json", *more)
+    assert result.code in (0, 1), result
+    report: dict[str, Any] = json.loads(result.out)
     return report
 
 

@@ -60,7 +60,7 @@ def test_few_open_files() -> None:
     script += "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     for option, wanted in (("-S", 1024), ("", 256)):
         command = f'ulimit {option} -n 256 && exec "$0" -c "$1"'
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", command, sys.executable, script], capture_output=True, text=True, check=True
         )
-        assert int(done.stdout) == wanted
+        assert int(result.stdout) == wanted

@@ -65,12 +65,12 @@ def test_a_script_that_is_run_by_path(before: str, after: str, golden: Unpacked,
     environ = {name: value for name, value in os.environ.items() if name not in NAMES}
     environ["PYTHONPATH"] = f"{tmp_path / 'site'}{os.pathsep}{ROOT}"
     environ |= {"PATH": other_python3(tmp_path / "bin"), "JAVA_HOME": find_java().home, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(script), str(golden("clean"))],
         env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    count, *errors = done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    count, *errors = result.stdout.splitlines()
     assert int(count) > 100
     path, table, column = errors
     assert path.endswith(": rmqtool.errors.UnreadableStore: /no/store: no such directory")

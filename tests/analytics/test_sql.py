@@ -259,9 +259,9 @@ def test_stores_that_are_none(store: str, tmp_path: Path) -> None:
     """Detected before Spark starts."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "no store").mkdir()
-    for words in (["sql", tmp_path / store, "SELECT 1"], ["report", "traffic", tmp_path / store]):
+    for arguments in (["sql", tmp_path / store, "SELECT 1"], ["report", "traffic", tmp_path / store]):
         began = time.process_time()
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert (result.code, result.out) == (3, "")
         assert result.err.startswith(f"error: {tmp_path / store}: ")
         assert time.process_time() - began < 5
@@ -341,11 +341,11 @@ def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
         "        print(next(found.rows())[0])\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_REMOTE": "sc://nowhere"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(golden("clean"))],
         env=environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["500", "500"], "")
+    assert (result.returncode, result.stdout.split(), result.stderr) == (0, ["500", "500"], "")
 
 
 def test_bad_values_are_ours(spark: "SparkSession", golden: Unpacked) -> None:
@@ -376,12 +376,12 @@ print(spark.table("t").count())
 spark.stop()
 """
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, str(golden("broker")), str(tmp_path / "checkpoint")],
         env=environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -363,12 +363,12 @@ def test_the_case_that_was_reported(golden_copy: Unpacked, tmp_path: Path) -> No
     end = stream.latestOffset(at, ReadAllAvailable())
     assert len(offsets(stream, at, end)) == len(whole)
     middle = whole[len(whole) * 9 // 10].physical_offset
-    done = rmqtool("truncate", root, middle, "--yes")
-    assert done.code == 0, done.err
+    result = rmqtool("truncate", root, middle, "--yes")
+    assert result.code == 0, result.err
     lines = "".join(json.dumps({"topic": "Grown", "body": "x" * 1000}) + "\n" for _ in range(200))
     (tmp_path / "lines").write_text(lines)
-    done = rmqtool("append", root, tmp_path / "lines")
-    assert done.code == 0, done.err
+    result = rmqtool("append", root, tmp_path / "lines")
+    assert result.code == 0, result.err
     assert CommitLog(StoreLayout(str(root))).end()[0] > end[str(root)]["next"]
     with pytest.raises(Refused, match="is not the one that was read"):
         tail(root).latestOffset(end, ReadAllAvailable())

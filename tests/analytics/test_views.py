@@ -120,8 +120,8 @@ def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path)
         "print([name for name in sys.modules if name.startswith(('rmqtool.kernels.load', 'rmqtool.kernels.scan'))])"
     )
     call = [sys.executable, "-c", script, str(golden("clean")), str(tmp_path / "out")]
-    done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("500\n[]\n", "")
+    result = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (result.stdout, result.stderr) == ("500\n[]\n", "")
 
 
 def test_a_batch_outlives_the_mapping_it_was_read_from(tmp_path: Path) -> None:

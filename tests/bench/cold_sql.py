@@ -50,9 +50,9 @@ def report(folder: Path, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         for way, command in ways.items():
             start = time.perf_counter()
-            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
+            result = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
             seconds[way].append(time.perf_counter() - start)
-            answers.add("\n".join(line for line in done.stdout.splitlines() if line.rpartition(",")[2].isdecimal()))
+            answers.add("\n".join(line for line in result.stdout.splitlines() if line.rpartition(",")[2].isdecimal()))
     assert len(answers) == 1, answers
     for way, each in seconds.items():
         print(f"  {way:18}{told(each)}")

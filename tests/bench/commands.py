@@ -39,10 +39,10 @@ WRITE = {"recover", "rebuild", "append"}
 def run(words: list[str]) -> tuple[float, float]:
     """Wall-clock and CPU seconds of a process."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    result = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1):
-        sys.exit(f"{' '.join(words)}: {done.stderr.decode()}")
+    if result.returncode not in (0, 1):
+        sys.exit(f"{' '.join(words)}: {result.stderr.decode()}")
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

@@ -75,10 +75,10 @@ def report(
                     (store / "abort").unlink()
                 line = [str(rmqtool), *(word.format(store=store, out=out) for word in words)]
                 begun, used = time.perf_counter(), _processor()
-                done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+                result = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
                 figures += time.perf_counter() - begun, _processor() - used
-                if done.returncode not in (0, 1):
-                    raise RuntimeError(f"{' '.join(line)}: {done.returncode}: {done.stderr}")
+                if result.returncode not in (0, 1):
+                    raise RuntimeError(f"{' '.join(line)}: {result.returncode}: {result.stderr}")
             taken.append((figures[0], figures[1], figures[2], figures[3]))
             shutil.rmtree(folder)
             shutil.rmtree(work / "cache", ignore_errors=True)

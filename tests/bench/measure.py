@@ -72,10 +72,10 @@ def in_own_process(module: str, function: str, *args: Any) -> Any:
     code = f"import json, sys; from {module} import {function} as f; print(json.dumps(f(*json.loads(sys.argv[1]))))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its modules compiled
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, json.dumps(args)], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def told(seconds: list[float]) -> str:

@@ -132,7 +132,7 @@ def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
         "from rmqtool.main import main; main()"
     )
     start = time.perf_counter()
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *args],
         input=text,
         text=True,
@@ -142,8 +142,8 @@ def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
         check=False,
     )
     seconds = time.perf_counter() - start
-    words, _, peak = done.stderr.rpartition("\npeak ")
-    return Cost(seconds, int(peak or 0), done.returncode, done.stdout, words)
+    words, _, peak = result.stderr.rpartition("\npeak ")
+    return Cost(seconds, int(peak or 0), result.returncode, result.stdout, words)
 
 
 def report(folder: Path, queues: int) -> list[Cost]:

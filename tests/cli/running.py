@@ -55,12 +55,12 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
 
 def process(*words: object, **options: object) -> Result:
     """Run it as a process; bytes that are not UTF-8 appear as ``\\x..``."""
-    done = subprocess.run(  # type: ignore[call-overload]
+    result = subprocess.run(  # type: ignore[call-overload]
         [*RMQTOOL, *map(str, words)],
         **{"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 60, "cwd": ROOT, **options},
     )
     return Result(
-        done.returncode,
-        (done.stdout or b"").decode("utf-8", "backslashreplace"),
-        (done.stderr or b"").decode("utf-8", "backslashreplace"),
+        result.returncode,
+        (result.stdout or b"").decode("utf-8", "backslashreplace"),
+        (result.stderr or b"").decode("utf-8", "backslashreplace"),
     )

@@ -108,10 +108,10 @@ def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
     read, write = os.pipe()
     os.close(read)
     try:
-        done = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        result = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
-    return done.code, said(done.err)
+    return result.code, said(result.err)
 
 
 def said(text: str) -> str:
@@ -206,18 +206,18 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
         ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is not text"),
         ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is not text"),
     ):
-        done = process("append", store, *words, **options)
-        assert (done.code, done.out) == (3, "")
-        assert done.err.startswith(f"error: {said}")
-        assert len(done.err.splitlines()) == 1
+        result = process("append", store, *words, **options)
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith(f"error: {said}")
+        assert len(result.err.splitlines()) == 1
         assert tree(store) == before
 
 
 def test_import_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").write_text('{"body": "no topic"}\n{\n')
-    done = process("import", tmp_path / "new", tmp_path / "in.ndjson")
-    assert done.code == 1
-    assert "none of 2 rows is taken; no store was made" in done.err.splitlines()
+    result = process("import", tmp_path / "new", tmp_path / "in.ndjson")
+    assert result.code == 1
+    assert "none of 2 rows is taken; no store was made" in result.err.splitlines()
     assert process("import", tmp_path / "new", "-", stdin=None, preexec_fn=lambda: os.close(0)).code == 3
     assert [p.name for p in tmp_path.iterdir()] == ["in.ndjson"]
 

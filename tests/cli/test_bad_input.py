@@ -375,8 +375,8 @@ def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: P
         assert result.code in (0, 1, 3, 4, 5), name
         assert "Traceback" not in result.err
         if result.code >= 3:
-            told = [line for line in result.err.splitlines(keepends=True) if "nothing says whether" not in line]
-            one_line(result._replace(err="".join(told)), result.code)
+            lines = [line for line in result.err.splitlines(keepends=True) if "nothing says whether" not in line]
+            one_line(result._replace(err="".join(lines)), result.code)
 
 
 # -- broken config files ----------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_values_that_mean_nothing(words: list[str], golden: Unpacked) -> None:
 @pytest.mark.parametrize("topic", ["", ".", "..", "../Orders", "a/b", "/", "x" * 300, "\udcff"])
 def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
     store = golden("broker")
-    for words in (
+    for arguments in (
         ["query-offset", store, topic, 0, 0],
         ["query-time", store, topic, 0, 0],
         ["query-key", store, topic, "k"],
@@ -458,7 +458,7 @@ def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
         ["query-id", store, topic, "--scan"],
         ["query-id", store, "x", "--topic", topic],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert result.code == 1, result
         assert result.err.count("\n") == 1
 
@@ -466,7 +466,7 @@ def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
 @pytest.mark.parametrize("number", ["2147483648", "9" * 25, "9" * 5000])
 def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
     store = golden("broker")
-    for words in (
+    for arguments in (
         ["query-offset", store, "Orders", number, 0],
         ["query-offset", store, "Orders", 0, number],
         ["query-offset", store, "Orders", 0, f"-{number}"],
@@ -476,7 +476,7 @@ def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
         ["commitlog", "hexdump", store, "--offset", number],
         ["query-key", store, "Orders", "k", "--limit", number],
     ):
-        result = rmqtool(*words)
+        result = rmqtool(*arguments)
         assert result.code in (0, 1, 2), result
         assert "Traceback" not in result.err
 
@@ -486,7 +486,7 @@ def test_an_age_that_is_no_number_of_hours(hours: str, golden_copy: Unpacked) ->
     store = golden_copy("broker")
     before = tree(store)
     for more in ("--dry-run", "--yes"):
-        done = rmqtool("clean", store, f"--hours={hours}", more)
-        assert done.code == 2, done
-        assert "Traceback" not in done.err
+        result = rmqtool("clean", store, f"--hours={hours}", more)
+        assert result.code == 2, result
+        assert "Traceback" not in result.err
     assert tree(store) == before

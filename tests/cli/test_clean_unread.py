@@ -55,14 +55,14 @@ def test_a_loss_needs_consent(store: Path) -> None:
     assert "that group behind has not consumed" in refused.err
     assert "--accept-loss" in refused.err
     assert len(list((store / "commitlog").iterdir())) > 3
-    done = rmqtool("clean", store, "--yes", "--accept-loss")
-    assert done.code == 0, done.err
+    result = rmqtool("clean", store, "--yes", "--accept-loss")
+    assert result.code == 0, result.err
     assert len(list((store / "commitlog").iterdir())) == 1
 
 
 def test_what_all_have_consumed_goes_without_a_word(store: Path) -> None:
     consumed(store, done=40)
     (store / "config" / "delayOffset.json").write_text('{"offsetTable":{3:10}}')
-    done = rmqtool("clean", store, "--yes", "-o", "json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["unread"] == []
+    result = rmqtool("clean", store, "--yes", "-o", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["unread"] == []

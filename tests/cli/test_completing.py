@@ -167,10 +167,10 @@ def test_in_bash_itself(golden: Unpacked, tmp_path: Path) -> None:
         f"{script}\nCOMP_WORDS=(rmqtool query-key '{store}' Or)\nCOMP_CWORD=3\n{function[1]} rmqtool\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", str(tmp_path / "try.sh")], capture_output=True, text=True, env=environment, check=True
     )
-    assert done.stdout == "Orders\n"
+    assert result.stdout == "Orders\n"
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     environment = {
         **os.environ, "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_RMQTOOL_COMPLETE": "complete_bash",
     }  # fmt: skip
-    done = subprocess.run(
+    result = subprocess.run(
         [RMQTOOL[0], "-c", script], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
     )
-    assert done.stderr == "\n"
-    assert bool(done.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
+    assert result.stderr == "\n"
+    assert bool(result.stdout) == (line.split()[-1] not in ("STO", "x"))  # files are the shell's to find
 
 
 def zsh_or_fish(shell: str) -> str:
@@ -236,11 +236,11 @@ def test_in_fish_itself(asked: str, golden: Unpacked, environment: dict[str, str
     fish = zsh_or_fish("fish")
     script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_fish"}).out
     line = "rmqtool " + asked.replace("STORE", str(golden("broker")))
-    done = subprocess.run(
+    result = subprocess.run(
         [fish, "--no-config", "-c", f"{script}\ncomplete -C '{line}'"],
         capture_output=True, text=True, env=environment, check=True,
     )  # fmt: skip
-    assert ASKED[asked] in [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+    assert ASKED[asked] in [answer.split("\t")[0] for answer in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("asked", ASKED)

@@ -216,14 +216,14 @@ def test_what_is_no_negative_offset_stays_a_usage_error(words: list[str], golden
 def test_as_processes(golden: Unpacked) -> None:
     store = golden("broker")
     query = next(q for q in goldens.queries("broker") if len(q["physicalOffsets"]) > 1)
-    for words in (
+    for arguments in (
         ("query-key", store, query["topic"], query["key"], "-o", "ndjson"),
         ("query-offset", store, "Orders", 0, -1),
         ("consumequeue", "dump", store, "--topic", "Orders", "-o", "csv"),
         ("commitlog", "dump", store, "--body", "json", "-o", "json"),
         ("info", store, "-o", "json"),
     ):
-        assert process(*words) == rmqtool(*words), words
+        assert process(*arguments) == rmqtool(*arguments), arguments
 
 
 def test_a_clean_store_needs_no_recovery_and_a_crashed_one_does(golden: Unpacked, golden_copy: Unpacked) -> None:
@@ -234,7 +234,7 @@ def test_a_clean_store_needs_no_recovery_and_a_crashed_one_does(golden: Unpacked
     assert rmqtool("recover", crash, "--dry-run").code == 1
     unconfirmed = rmqtool("recover", crash)
     assert (unconfirmed.code, unconfirmed.out) == (4, "")
-    done = rmqtool("recover", crash, "--yes", "-o", "json")
-    assert (done.code, json.loads(done.out)["applied"]) == (0, True)
+    result = rmqtool("recover", crash, "--yes", "-o", "json")
+    assert (result.code, json.loads(result.out)["applied"]) == (0, True)
     again = rmqtool("recover", crash, "--yes", "-o", "json")
     assert (again.code, json.loads(again.out)["actions"]) == (0, [])

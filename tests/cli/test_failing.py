@@ -122,9 +122,11 @@ def test_the_form_is_the_last_that_is_asked_for() -> None:
 
 def test_stdout_that_takes_no_more(golden: Unpacked) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = process("info", golden("clean"), "-o", "json", capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    told = json.loads(done.err)
-    assert (done.code, told["kind"]) == (3, "output-lost")
+        result = process(
+            "info", golden("clean"), "-o", "json", capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    told = json.loads(result.err)
+    assert (result.code, told["kind"]) == (3, "output-lost")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the process ends wordless")
@@ -132,10 +134,10 @@ def test_a_file_that_cannot_be_read_where_it_is_mapped(golden_copy: Unpacked) ->
     for times in range(1, 12):  # others look at its first bytes only
         store = golden_copy("consumequeue-deleted")
         words = [sys.executable, "-c", CUT, str(times), "plain", "commitlog", "dump", str(store), "-o", "ndjson"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-        if done.returncode == 3:
+        result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        if result.returncode == 3:
             break
-    told = json.loads(done.stderr.splitlines()[-1])
+    told = json.loads(result.stderr.splitlines()[-1])
     assert (told["kind"], told["exitCode"]) == ("unreadable", 3)
     assert "cannot be read: the file was cut short meanwhile" in told["error"]
 
@@ -147,8 +149,8 @@ def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
         "run_files.run_commitlog_dump = stop\nfrom rmqtool.main import main\nmain()"
     )
     words = [sys.executable, "-c", script, "commitlog", "dump", str(golden("clean")), "-o", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
-    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
+    assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is told of bad sectors")
@@ -159,8 +161,8 @@ def test_an_interrupt_before_anything_is_read_is_one_too(golden: Unpacked) -> No
         "bus_error.arm = stop\nfrom rmqtool.main import main\nmain()"
     )
     words = [sys.executable, "-c", script, "undo", str(golden("clean")), "--yes"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,13 @@ def _is_command(node: ast.AST) -> bool:
 @pytest.mark.parametrize("columns", [80, 200])
 def test_errors_and_reports_at_a_terminal(columns: int, golden_copy: Unpacked) -> None:
     broken, cut = golden_copy("short-last-file"), golden_copy("size-field-negative")
-    for words in (
+    for arguments in (
         ["append", broken, "/dev/null"],
         ["recover", broken, "--dry-run"],
         ["recover", cut, "--dry-run"],
         ["commitlog", "dump", cut, "--limit", "1", "--offset", "5"],
     ):
-        code, shown = at_terminal(*words, columns=columns)
+        code, shown = at_terminal(*arguments, columns=columns)
         assert code in (0, 1, 4)
         for line in plain(shown).replace("\r", "").splitlines():
             # commands and file names are whole; all else fits

@@ -173,13 +173,13 @@ def test_completion_can_be_shown_and_completes(shell: str) -> None:
     assert "rmqtool" in script.out
     words = {"COMP_WORDS": "rmqtool query-", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "rmqtool query-"}
     action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
-    assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", done.out))
+    result = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
+    assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", result.out))
 
 
 def test_a_misspelt_command_or_option_is_a_usage_error() -> None:
-    for words in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
-        result = rmqtool(*words)
+    for arguments in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
+        result = rmqtool(*arguments)
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("error: ")
         assert result.err.endswith("--help\n")

@@ -51,12 +51,12 @@ def sections(text: str) -> dict[str, str]:
 
 def set_in_groff(text: str) -> str:
     """The page rendered for 400 columns, with whitespace collapsed."""
-    done = subprocess.run(
+    result = subprocess.run(
         ["groff", "-man", "-Tascii", "-P-cbou", "-rLL=400n", "-rHY=0", "-ww"],
         input=text, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stderr == ""
-    return " ".join(done.stdout.split())
+    assert result.stderr == ""
+    return " ".join(result.stdout.split())
 
 
 def test_only_known_requests_and_signs() -> None:
@@ -161,11 +161,11 @@ def test_any_text_comes_out_as_it_went_in(text: str) -> None:
 def test_man_shows_it(tmp_path: Path) -> None:
     page = tmp_path / "rmqtool.1"
     page.write_text(source(), encoding="utf-8")
-    done = subprocess.run(
+    result = subprocess.run(
         ["man", "-l", "--warnings", str(page)],
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100", "MANPAGER": "cat"},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stderr == ""
-    assert done.stdout.startswith("RMQTOOL(1)")
-    assert "dump-to-parquet STORE OUT [OPTIONS]" in done.stdout
+    assert result.stderr == ""
+    assert result.stdout.startswith("RMQTOOL(1)")
+    assert "dump-to-parquet STORE OUT [OPTIONS]" in result.stdout

@@ -183,7 +183,7 @@ def test_two_processes_share_the_queues(served: TestBroker) -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(served: TestBroker, words: list[str], said: str) -> None:
-    done = rmqtool("consume", "--namesrv", served.namesrv, "T", *words)
-    assert done.code == 2
-    assert done.err.startswith("error: ")
-    assert said in done.err
+    result = rmqtool("consume", "--namesrv", served.namesrv, "T", *words)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert said in result.err

@@ -98,12 +98,12 @@ def fails_well(command: str, namesrv: str, tmp_path: Path) -> None:
     made(tmp_path / "origin", "T", 2)
     faulthandler.dump_traceback_later(120, exit=True)  # a command that hangs says where
     try:
-        done = rmqtool(*words_of(command, namesrv, tmp_path))
+        result = rmqtool(*words_of(command, namesrv, tmp_path))
     finally:
         faulthandler.cancel_dump_traceback_later()
-    assert done.code == 3, done
-    assert "Traceback" not in done.err
-    assert done.err.splitlines()[-1].startswith("error: "), done.err
+    assert result.code == 3, result
+    assert "Traceback" not in result.err
+    assert result.err.splitlines()[-1].startswith("error: "), result.err
 
 
 @pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))

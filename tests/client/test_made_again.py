@@ -92,8 +92,8 @@ def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None
     assert "made again" in said
     assert numbers(out) == set(range(40))
     assert asyncio.run(committed(broker.namesrv)) in ([0] * 4, [None] * 4)
-    done = rmqtool(*consume, "-o", "ndjson")
-    assert (done.code, numbers(done.out)) == (0, set(range(1000, 1000 + count)))
+    result = rmqtool(*consume, "-o", "ndjson")
+    assert (result.code, numbers(result.out)) == (0, set(range(1000, 1000 + count)))
 
 
 def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
@@ -105,10 +105,10 @@ def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
             await Puller(cluster, GROUP).commit(MessageQueue(TOPIC, "a", 2), 50)
 
     asyncio.run(commit())
-    done = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
-    assert done.code == 3
-    assert "queue 2 of a: was read up to offset 50, and ends at 10" in done.err
-    assert "mqadmin resetOffsetByTime" in done.err
+    result = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
+    assert result.code == 3
+    assert "queue 2 of a: was read up to offset 50, and ends at 10" in result.err
+    assert "mqadmin resetOffsetByTime" in result.err
     assert asyncio.run(committed(broker.namesrv))[2] == 50
 
 
@@ -146,12 +146,12 @@ def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None
     words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
     assert rmqtool(*words, "--limit", 30).code == 0
     another_store(broker, tmp_path / "store", count)
-    done = rmqtool(*words)
-    assert done.code == 3
-    assert "what was sent to it before is gone" in done.err
-    assert "another --journal" in done.err
-    done = rmqtool(*words, "--journal", tmp_path / "second")
-    assert done.code == 0, done.err
+    result = rmqtool(*words)
+    assert result.code == 3
+    assert "what was sent to it before is gone" in result.err
+    assert "another --journal" in result.err
+    result = rmqtool(*words, "--journal", tmp_path / "second")
+    assert result.code == 0, result.err
     got = bodies(messages(str(tmp_path / "store"), TOPIC))
     assert {queue: found[count // 4 :] for queue, found in got.items()} == bodies(messages(str(source), TOPIC))
 
@@ -164,11 +164,11 @@ def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) 
     assert rmqtool(*words).code == 0
     lines = [line for line in journal.read_text().splitlines() if '"done"' not in line]
     journal.write_text("\n".join(lines) + "\n")
-    done = rmqtool(*words)
-    assert (done.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
+    result = rmqtool(*words)
+    assert (result.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
     journal.write_text("\n".join(lines) + "\n")
     another_store(broker, tmp_path / "store", count)
-    done = rmqtool(*words)
-    assert done.code == 3
-    assert "it is not known which of them arrived" in done.err
+    result = rmqtool(*words)
+    assert result.code == 3
+    assert "it is not known which of them arrived" in result.err
     assert len(messages(str(tmp_path / "store"), TOPIC)) == count

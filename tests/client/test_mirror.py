@@ -30,8 +30,8 @@ SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
     with broker(made(tmp_path_factory.mktemp("origin") / "store", "Orders", 2000)) as one:
-        done = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
-        assert done.code == 0, done.err
+        result = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
+        assert result.code == 0, result.err
         yield one
 
 
@@ -43,15 +43,15 @@ def conf(tmp_path: Path) -> str:
 
 
 def mirror(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
-    done = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
-    return done.code, [json.loads(line) for line in done.out.splitlines()], done.err
+    result = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+    return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
 
 
 def send(served: TestBroker, topic: str, lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("\n".join(lines))
-    done = rmqtool("send", "--namesrv", served.namesrv, topic, path, "--lines")
-    assert done.code == 0, done.err
+    result = rmqtool("send", "--namesrv", served.namesrv, topic, path, "--lines")
+    assert result.code == 0, result.err
 
 
 def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: Path, conf: str) -> None:
@@ -212,9 +212,9 @@ def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> N
         words = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
         assert rmqtool(*words).code == 0
         told.queues = 2
-        done = rmqtool(*words)
-        assert done.code == 1, done.err
-        assert "queue 3 of broker-a cannot be read now" in done.err
+        result = rmqtool(*words)
+        assert result.code == 1, result.err
+        assert "queue 3 of broker-a cannot be read now" in result.err
 
 
 def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> None:
@@ -279,16 +279,16 @@ def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBrok
     ],
 )
 def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, part: str) -> None:
-    done = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
-    assert (done.code, done.out) == (code, "")
-    assert done.err.count("\n") == 1
-    assert part in done.err
+    result = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
+    assert (result.code, result.out) == (code, "")
+    assert result.err.count("\n") == 1
+    assert part in result.err
     assert not (tmp_path / "new").exists()
 
 
 def test_a_topic_that_may_not_be_read_is_not_an_empty_one(tmp_path: Path, conf: str) -> None:
     """Being unable to copy is not the same as having nothing to copy."""
     with serving(unreadable("T")) as address:
-        done = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
-    assert done.code == 3, done
-    assert "T: cannot be read: its permission on a forbids it" in done.err
+        result = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
+    assert result.code == 3, result
+    assert "T: cannot be read: its permission on a forbids it" in result.err

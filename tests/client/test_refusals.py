@@ -141,9 +141,9 @@ def test_what_a_broker_refuses_is_told(
 def test_a_warning_of_a_client_reaches_stderr(served: TestBroker, tmp_path: Path) -> None:
     refuser, retries = Refuser(C.PULL_MESSAGE), f"%RETRY%{group_of(tmp_path)}"
     with serving(lied_about(served.address, refuser, "T", retries)) as namesrv:
-        done = process(*words_of(COMMANDS["ack"], tmp_path), "--namesrv", namesrv)
-    assert WORDS in done.err
-    assert done.out == ""
+        result = process(*words_of(COMMANDS["ack"], tmp_path), "--namesrv", namesrv)
+    assert WORDS in result.err
+    assert result.out == ""
 
 
 @pytest.mark.parametrize("code", [C.QUERY_CONSUMER_OFFSET, C.PULL_MESSAGE])

@@ -46,14 +46,14 @@ def undump(lines: list[str], base: int) -> bytes:
         if line == "*":
             starred = True
             continue
-        found = LINE.match(line.ljust(77))
-        offset = int(found[1] if found else line, 16)
+        match = LINE.match(line.ljust(77))
+        offset = int(match[1] if match else line, 16)
         while starred and base + len(out) < offset:
             out += row
         starred = False
-        if found:
+        if match:
             assert offset % 16 == 0
-            row = bytes.fromhex(found[2])
+            row = bytes.fromhex(match[2])
             out += row
     return bytes(out)
 

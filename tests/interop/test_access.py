@@ -137,8 +137,8 @@ def program(clients: Broker) -> list[Any]:
 
 def words(remark: str | None) -> str:
     """Why a request was refused, without the missing right, as a broker checks several in any order."""
-    found = re.search(r"AclException: (.*?)( for (topic|group):|,|$)", remark or "")
-    return found[1] if found else ""
+    match = re.search(r"AclException: (.*?)( for (topic|group):|,|$)", remark or "")
+    return match[1] if match else ""
 
 
 @by_turns(7)

@@ -93,10 +93,10 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
             11 if damage == "base" else BATCH_UNIT
         )
         file.write_bytes(data)
-    found = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
-    assert found
+    findings = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
+    assert findings
     rebuild = ("rmqtool", "rebuild", "STORE", "consumequeue")
-    assert {step.command for finding in found for step in finding.steps} == {rebuild}
+    assert {step.command for finding in findings for step in finding.steps} == {rebuild}
     made = shutil.copytree(store, tmp_path / "made")
     assert rmqtool("rebuild", made, "consumequeue", "--yes").code == 0
     assert batch_files(made) == whole

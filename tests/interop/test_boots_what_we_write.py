@@ -113,8 +113,8 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     said = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
     assert [result["logicsOffset"] for result in said["results"]] == [OLD]
     read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
-    found = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
-    assert [row["message"] is not None for row in found] == [True], read["getMessage"]
+    rows = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
+    assert [row["message"] is not None for row in rows] == [True], read["getMessage"]
 
 
 @by_turns(7)

@@ -85,12 +85,12 @@ def test_the_broker_picks_by_sql(broker: Broker, tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"body": str(n), "properties": {"n": str(n)}}) + "\n" for n in range(20)))
     assert rmqtool("send", "--namesrv", broker.namesrv, "Picked", file).code == 0
     for sql, wanted in (("n > 16", {"17", "18", "19"}), ("n BETWEEN 3 AND 4 OR n = '9'", {"3", "4", "9"})):
-        done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", sql, "-o", "ndjson")
-        assert done.code == 0, done.err
-        assert {json.loads(line)["body"] for line in done.out.splitlines()} == wanted
-    done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", "n >", "-o", "ndjson")
-    assert (done.code, done.out) == (3, "")
-    assert "Traceback" not in done.err
+        result = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", sql, "-o", "ndjson")
+        assert result.code == 0, result.err
+        assert {json.loads(line)["body"] for line in result.out.splitlines()} == wanted
+    result = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", "n >", "-o", "ndjson")
+    assert (result.code, result.out) == (3, "")
+    assert "Traceback" not in result.err
     broker.stop()
 
 
@@ -122,9 +122,9 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
     chosen = rmqtool(*words, "--sql", "KEYS IN ('large', 'oneway') OR KEYS ENDSWITH '7'" if broker.engine != "4.9"
                      else "KEYS IN ('large', 'oneway', 's7')")  # fmt: skip
     assert sorted(json.loads(line)["keys"] for line in chosen.out.splitlines()) == [["large"], ["oneway"], ["s7"]]
-    done = rmqtool(*words)
-    assert done.code == 0, done.err
-    rows = [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool(*words)
+    assert result.code == 0, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
     assert len(rows) == count
     assert "from Java" in {row["body"] for row in rows}
     dumped = rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()

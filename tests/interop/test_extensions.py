@@ -79,8 +79,8 @@ def test_tags_lead_to_the_messages_of_the_log(
     (conf := tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     if number >= 0:
         DAMAGES[number](store)
-        done = rmqtool("recover", store, "--yes", "--engine", broker.engine, "--broker-conf", conf)
-        assert done.code == 0, done.err
+        result = rmqtool("recover", store, "--yes", "--engine", broker.engine, "--broker-conf", conf)
+        assert result.code == 0, result.err
     # an engine alone has written the store, so that there are no settings of its topics
     assert rmqtool("rebuild", store, "config", "--yes").code == 0
     expected = by_tags(store)

@@ -144,9 +144,9 @@ def main() -> int:
                 "fuzzing": partial(copy.fuzz, cases=200),
             }
             for name, run in runs.items():
-                done = run()
-                print(f"  {name}: exit code {done.returncode}\n{done.stdout[-600:]}{done.stderr[-3000:]}")
-                failed += done.returncode != 0
+                result = run()
+                print(f"  {name}: exit code {result.returncode}\n{result.stdout[-600:]}{result.stderr[-3000:]}")
+                failed += result.returncode != 0
     return int(failed > 0)
 
 

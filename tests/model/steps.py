@@ -40,11 +40,11 @@ def command(world: World, *words: object, **options: Any) -> Done:
     kill: Kill | None = options.get("kill")
     if world.random_kills and kill is not None:
         kill = options["kill"] = _any_time(kill, len(world.history))
-    done = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
-    if kill is not None and done.killed:
+    result = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
+    if kill is not None and result.killed:
         world.counts[signal.Signals(kill.signal).name] += 1
-    world.note(done)
-    return done
+    world.note(result)
+    return result
 
 
 def report_of(done: Done) -> dict[str, Any]:
@@ -332,8 +332,8 @@ def move(world: World, rng: Random) -> None:
     world.store.rename(other)
     if beside.exists():
         beside.rename(f"{other}.rmqtool")
-    done = run("recover", other, "--dry-run", "--broker-conf", world.conf_file)
-    world.note(done)
+    result = run("recover", other, "--dry-run", "--broker-conf", world.conf_file)
+    world.note(result)
     other.rename(world.store)
     if Path(f"{other}.rmqtool").exists():
         Path(f"{other}.rmqtool").rename(beside)
@@ -387,8 +387,8 @@ def through_a_link(world: World, rng: Random) -> None:
     link = world.home / "link"
     link.symlink_to(world.store)
     try:
-        for words in (["recover", link, "--yes"], ["info", link]):
-            world.note(run(*words, "--broker-conf", world.conf_file))
+        for arguments in (["recover", link, "--yes"], ["info", link]):
+            world.note(run(*arguments, "--broker-conf", world.conf_file))
     finally:
         link.unlink()
     world.learn()
@@ -454,17 +454,17 @@ def settle(world: World) -> None:
     Raises:
         Wrong: that fails, or something is lost.
     """
-    for words in (
+    for arguments in (
         ["recover", world.store, "--yes"],
         ["recover", world.store, "--yes"],
         ["undo", world.store, "--yes"],
         ["undo", world.store, "--forget", "--yes"],
         ["recover", world.store, "--yes"],
     ):
-        done = command(world, *words, "--output", "json", "--backup", world.elsewhere)
-        world.learn(undoing=words[0] == "undo")
+        done = command(world, *arguments, "--output", "json", "--backup", world.elsewhere)
+        world.learn(undoing=arguments[0] == "undo")
         if done.code == 0:
-            if words[0] == "recover":
+            if arguments[0] == "recover":
                 break
             read_offsets(world)
         for way in report_of(done).get("nextSteps", ()):  # an engine that was killed has left a file that none loads

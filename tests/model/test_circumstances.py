@@ -126,8 +126,8 @@ def whole(golden: Unpacked, conf: Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def plan(whole: Path, conf: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
     """(offset at which to cut the log, a group with offsets)."""
-    done = run("commitlog", "dump", whole, "--output", "ndjson", "--broker-conf", conf)
-    lines = done.out.splitlines()
+    result = run("commitlog", "dump", whole, "--output", "ndjson", "--broker-conf", conf)
+    lines = result.out.splitlines()
     groups = json.loads(run("offsets", whole, "--output", "json", "--broker-conf", conf).out)
     return json.loads(lines[len(lines) // 2])["physicalOffset"], groups[0]["group"]
 
@@ -163,8 +163,8 @@ def test_a_day_ends_as_on_a_plain_disk(
 @contextmanager
 def read_only(path: Path) -> Iterator[None]:
     """A read-only mount."""
-    for words in (["mount", "--bind", str(path), str(path)], ["mount", "-o", "remount,ro,bind", str(path)]):
-        if subprocess.run(words, check=False).returncode:
+    for arguments in (["mount", "--bind", str(path), str(path)], ["mount", "-o", "remount,ro,bind", str(path)]):
+        if subprocess.run(arguments, check=False).returncode:
             pytest.skip("no right to mount")
     try:
         yield
@@ -231,7 +231,7 @@ def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, 
         told += [word for word in words if word.startswith("--")]
         if words == ["append"]:
             told.append("-")
-        done = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
-        assert "Traceback" not in done.err, done.err
-        assert done.code in (0, 1, 3, 4, 5), done
-        assert done.code < 3 or done.err.splitlines()[-1].startswith("error: "), done
+        result = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
+        assert "Traceback" not in result.err, result.err
+        assert result.code in (0, 1, 3, 4, 5), result
+        assert result.code < 3 or result.err.splitlines()[-1].startswith("error: "), result

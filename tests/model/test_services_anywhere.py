@@ -82,8 +82,8 @@ Places = list[tuple[str, int, int, str]]
 
 def places(store: Path, conf: Path) -> Places:
     """Topic, queue, queue offset and body of every message."""
-    done = run("commitlog", "dump", store, "--output", "ndjson", "--broker-conf", conf)
-    rows = [json.loads(line) for line in done.out.splitlines()]
+    result = run("commitlog", "dump", store, "--output", "ndjson", "--broker-conf", conf)
+    rows = [json.loads(line) for line in result.out.splitlines()]
     return sorted((row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows)
 
 

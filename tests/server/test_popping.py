@@ -83,7 +83,7 @@ def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -
         for at, body in enumerate((b"a", b"b", b"c")):
             await put(client, body, at)
         answers = await asyncio.gather(*waiting)
-        assert sorted(bytes(record.body) for one in answers for record in records(one.body)) == [b"a", b"b", b"c"]
+        assert sorted(bytes(record.body) for answer in answers for record in records(answer.body)) == [b"a", b"b", b"c"]
         assert from_fields(p.Notified, (await told).fields).has_msg
         assert time.monotonic() - began < 15
         assert (await client.call(pop(poll_time=300), 30)).code == ResponseCode.POLLING_TIMEOUT

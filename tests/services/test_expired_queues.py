@@ -58,9 +58,9 @@ def test_where_they_begin(written: tuple[str, Path, int]) -> None:
     assert details is not None
     assert (details.queues[0].minOffset, details.summary.messages) == (lowest, 5 - lowest)
     assert {row["topic"]: row["messages"] for row in store_info(layout).to_dict()["topics"]}["Gone"] == 5 - lowest
-    for words in (["consumequeue", "dump", root, "--topic", "Gone"], ["consumequeue", "dump", root, "--all"]):
-        dumped = [row for row in rows(*words, "-o", "ndjson") if row["topic"] == "Gone"]
-        assert len(dumped) == (5 if "--all" in words else 5 - lowest)
+    for arguments in (["consumequeue", "dump", root, "--topic", "Gone"], ["consumequeue", "dump", root, "--all"]):
+        dumped = [row for row in rows(*arguments, "-o", "ndjson") if row["topic"] == "Gone"]
+        assert len(dumped) == (5 if "--all" in arguments else 5 - lowest)
     (row,) = rows("offsets", root, "-o", "ndjson")
     assert (row["minOffset"], row["brokerOffset"], row["diff"]) == (lowest, 5, 2)
     pull = rows("query-offset", root, "Gone", "0", "0", "--status", "-o", "ndjson")[0]

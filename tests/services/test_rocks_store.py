@@ -292,8 +292,8 @@ def test_files_of_a_broker_that_has_gone_back_to_them(golden: Unpacked, golden_c
 
 def test_without_the_library(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    for words in (["group", "lag"], ["topic", "list"], ["offsets"]):
-        result = rmqtool(*words, golden(CASE))
+    for arguments in (["group", "lag"], ["topic", "list"], ["offsets"]):
+        result = rmqtool(*arguments, golden(CASE))
         assert (result.code, result.err.count("\n")) == (6, 1)
     assert "topics" not in {row["name"] for row in rows("config", golden(CASE))}
 

@@ -216,9 +216,9 @@ def test_a_program_of_others_sees_our_types(tmp_path: Path) -> None:
         "for message in Store('store').messages(topic='T'):\n"
         "    reveal_type(message.properties)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "dict[str, str]" in done.stdout.replace("builtins.", ""), done.stdout
-    assert done.returncode == 0, done.stdout
+    assert "dict[str, str]" in result.stdout.replace("builtins.", ""), result.stdout
+    assert result.returncode == 0, result.stdout

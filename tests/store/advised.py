@@ -142,10 +142,10 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     codes, words = [], ""
     for command in way:
         asked = [str(places.get(word, word)) for word in command[1:]]
-        done = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
-        codes.append(done.code)
-        words += done.err
-        if done.code > 1:
+        result = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
+        codes.append(result.code)
+        words += result.err
+        if result.code > 1:
             break
     stores = [path for path in (copy, new) if path.is_dir()]
     kept = readable(stores[0], conf)

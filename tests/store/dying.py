@@ -44,7 +44,7 @@ def ended(
         times: number of consecutive steps that get it.
         env: additional environment variables.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _DRIVER, str(int(number)), str(at), str(times), *map(str, words)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ def ended(
         timeout=60,
         check=False,
     )
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Result(result.returncode, result.stdout.decode(), result.stderr.decode())
 
 
 def killed(at: int, *words: object) -> None:

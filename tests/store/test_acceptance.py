@@ -213,9 +213,9 @@ def test_the_command_refuses_them(tmp_path: Path) -> None:
     Store.create(store, broker_conf=SIZES).close()
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
-    done = rmqtool("append", store, source, "--engine", "5.3", "--output", "ndjson", "--broker-conf", conf)
-    assert done.code == 1
-    answers = [json.loads(line)["status"] for line in done.out.splitlines()]
+    result = rmqtool("append", store, source, "--engine", "5.3", "--output", "ndjson", "--broker-conf", conf)
+    assert result.code == 1
+    answers = [json.loads(line)["status"] for line in result.out.splitlines()]
     assert answers == ["MESSAGE_ILLEGAL"] * len(rows) + ["PUT_OK"] * 500
     kept_by_both(store, 500)
 

@@ -103,8 +103,8 @@ def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Pat
     assert not any("recover" in step.command for step in reading.steps)
     lines = tmp_path / "lines.ndjson"
     lines.write_text('{"topic":"T","body":"x"}\n')
-    for words in (["recover", store, "--yes"], ["recover", store, "--dry-run"], ["append", store, lines]):
-        refused = rmqtool(*words)
+    for arguments in (["recover", store, "--yes"], ["recover", store, "--dry-run"], ["append", store, lines]):
+        refused = rmqtool(*arguments)
         assert (refused.code, refused.out) == (4, "")
         assert typed in refused.err
     assert typed in rmqtool("check", store).out
@@ -130,8 +130,10 @@ def test_a_lone_file_of_another_length(base: int, length: int | None, golden_cop
     (step,) = found.steps
     assert step.command == (("rmqtool", "rebuild", "STORE", "files") if length else ())
     assert "mappedFileSizeCommitLog" in step.does
-    done = rmqtool("rebuild", store, "files", "--yes")
-    assert (done.code, log.parent.joinpath(f"{base:020d}").stat().st_size) == ((0, length) if length else (1, 100_000))
+    result = rmqtool("rebuild", store, "files", "--yes")
+    assert (result.code, log.parent.joinpath(f"{base:020d}").stat().st_size) == (
+        (0, length) if length else (1, 100_000)
+    )
 
 
 def test_a_lone_file_whose_name_tells_that_it_was_cut(golden_copy: Unpacked) -> None:
@@ -180,8 +182,8 @@ def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_pa
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
-    done = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
-    assert "is shorter than it was" in done.err
+    result = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert "is shorter than it was" in result.err
     assert [path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()] == [1 << 30]
     assert "error" not in {found.severity for found in check_store(StoreLayout(str(tmp_path / "new")))}
 
@@ -348,15 +350,15 @@ def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked,
     salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
     in_store = len(readable(store).log)
     assert json.loads(salvaged.out)["messages"] == in_store
-    done = rmqtool("recover", store, "--yes", "--accept-loss", "-o", "json")
-    assert (done.code, json.loads(done.out)["destroys"] != []) == (0, True)
+    result = rmqtool("recover", store, "--yes", "--accept-loss", "-o", "json")
+    assert (result.code, json.loads(result.out)["destroys"] != []) == (0, True)
     assert len(readable(store).log) == in_store - lost
 
 
 @pytest.mark.parametrize("case", ["torn-last-record", "torn-header", "crash", "clean-exit-torn-last-record"])
 def test_an_ordinary_torn_tail_is_cut_without_more_words(case: str, golden_copy: Unpacked) -> None:
-    done = rmqtool("recover", golden_copy(case), "--yes", "-o", "json")
-    assert (done.code, json.loads(done.out)["destroys"]) == (0, [])
+    result = rmqtool("recover", golden_copy(case), "--yes", "-o", "json")
+    assert (result.code, json.loads(result.out)["destroys"]) == (0, [])
 
 
 def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
@@ -364,12 +366,12 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
     flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
     for path in (store / "index").iterdir():
         path.unlink()
-    done = rmqtool("recover", store, "--yes", "-o", "table")
-    assert done.code == 0
+    result = rmqtool("recover", store, "--yes", "-o", "table")
+    assert result.code == 0
     on = "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not checked for damage"
-    assert on in done.out
-    assert "mended: 1 index file that did not fit the log, or had not all keys" in done.out
-    assert "in order" not in done.out
+    assert on in result.out
+    assert "mended: 1 index file that did not fit the log, or had not all keys" in result.out
+    assert "in order" not in result.out
 
 
 def test_a_level_that_never_delivered_has_lost_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:

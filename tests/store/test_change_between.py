@@ -107,10 +107,10 @@ def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Pa
     assert told.code == 1
     assert "cannot be finished" in told.out
     assert f"undo {torn} --forget" in " ".join(told.out.split())
-    done = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "bytes were written since" in done.err
-    assert f"rmqtool undo {torn} --forget" in done.err
+    result = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "bytes were written since" in result.err
+    assert f"rmqtool undo {torn} --forget" in result.err
     assert tree(torn) == before
     assert rmqtool("undo", torn, "--dry-run", "--broker-conf", conf).code == 1
     assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
@@ -128,9 +128,9 @@ def test_an_undo_does_not_go_on_over_it(step: int, torn: Path, conf: Path) -> No
     killed(step, "undo", torn, "--yes", "--broker-conf", conf)
     meanwhile(torn, 30)
     before = tree(torn)
-    for words in (["undo", torn, "--yes"], ["recover", torn, "--yes"]):
-        done = rmqtool(*words, "--broker-conf", conf)
-        assert done.code == 4, done
+    for arguments in (["undo", torn, "--yes"], ["recover", torn, "--yes"]):
+        result = rmqtool(*arguments, "--broker-conf", conf)
+        assert result.code == 4, result
         assert tree(torn) == before
     assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
     assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
@@ -182,10 +182,10 @@ def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) ->
     if way == "gone":
         kept.rename(tmp_path / "away")
         before = tree(torn)
-        for words in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--yes"]):
-            done = rmqtool(*words, "--broker-conf", conf)
-            assert done.code == 4, done
-            assert "which is not there: bring it back" in done.err
+        for arguments in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--yes"]):
+            result = rmqtool(*arguments, "--broker-conf", conf)
+            assert result.code == 4, result
+            assert "which is not there: bring it back" in result.err
         assert "not there" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out.replace("\n", " ")
         assert tree(torn) == before
         assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
@@ -228,10 +228,10 @@ def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) 
         opened.append(Message(topic="other", body=b"another"))
     home.rename(f"{torn}.rmqtool")
     before = tree(torn)
-    done = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "or another log" in done.err
-    assert f"rmqtool undo {torn} --forget" in done.err
+    result = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "or another log" in result.err
+    assert f"rmqtool undo {torn} --forget" in result.err
     assert {**tree(torn), "lock": None} == {**before, "lock": None}
     assert rmqtool("undo", torn, "--forget", "--yes").code == 0
     assert rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf).code == 0
@@ -247,9 +247,9 @@ def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Pat
         assert rmqtool("truncate", torn, at, "--yes", *where, "--broker-conf", conf).code == 0
     fill(torn, "new", 1)
     before = tree(torn)
-    done = rmqtool("undo", torn, "--yes", "--broker-conf", conf)
-    assert done.code == 4, done
-    assert "cut farther back since" in done.err
+    result = rmqtool("undo", torn, "--yes", "--broker-conf", conf)
+    assert result.code == 4, result
+    assert "cut farther back since" in result.err
     assert tree(torn) == before
     assert bodies(torn, "new") == 1
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

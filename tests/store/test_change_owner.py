@@ -75,13 +75,13 @@ def test_all_stays_theirs(lost: bool, theirs: Path, conf: Path, tmp_path: Path) 
         shutil.rmtree(theirs / "consumequeue")
         shutil.rmtree(theirs / "index")
     before = tree(theirs)
-    done = subprocess.run(
+    result = subprocess.run(
         [*RMQTOOL, "recover", str(theirs), "--yes", "--broker-conf", str(conf)],
         cwd=ROOT,
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     home = Path(f"{theirs}.rmqtool")
     assert [text for text in wrong(theirs, home) if not text.startswith(f"{theirs}/lock ")] == []
     # and the user puts it back without root
@@ -103,10 +103,10 @@ def test_what_run_writes_is_theirs(known: bool, theirs: Path, conf: Path, tmp_pa
         for path in (theirs / "config", theirs / "config/delayOffset.json"):
             os.chown(path, USER, GROUP)
     (tmp_path / "lines").write_text(json.dumps({"topic": "Late", "body": "x", "properties": {"DELAY": "1"}}))
-    for words in (("recover", "--yes"), ("append", str(tmp_path / "lines")), ("run", "--until", "delivered")):
-        command = [*RMQTOOL, words[0], str(theirs), *words[1:], "--broker-conf", str(conf)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
+    for arguments in (("recover", "--yes"), ("append", str(tmp_path / "lines")), ("run", "--until", "delivered")):
+        command = [*RMQTOOL, arguments[0], str(theirs), *arguments[1:], "--broker-conf", str(conf)]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        assert result.returncode == 0, result.stderr
     assert (theirs / "config/delayOffset.json").stat().st_size > 20
     assert (theirs / "config/delayOffset.json.bak").exists() == known
     assert wrong(theirs) == []

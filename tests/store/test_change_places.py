@@ -320,10 +320,10 @@ def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str,
     shutil.rmtree(torn)
     copy.rename(torn)
     for more in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--hours", "0", "--yes"]):
-        done = rmqtool(*more, "--broker-conf", conf)
-        assert done.code == 4, done
-        assert "half changed when this copy of it was made" in done.err
-        assert f"rmqtool undo {torn} --forget" in done.err
+        result = rmqtool(*more, "--broker-conf", conf)
+        assert result.code == 4, result
+        assert "half changed when this copy of it was made" in result.err
+        assert f"rmqtool undo {torn} --forget" in result.err
     with pytest.raises(Refused, match="a change of it was interrupted"):
         fill(torn, "new", 1)
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 1
@@ -343,15 +343,15 @@ def test_nothing_is_kept_among_a_broker_s_own_files(part: str, torn: Path, conf:
         (torn / "commitlog").symlink_to(tmp_path / "log-elsewhere")
     home = (tmp_path if part.startswith("log") else torn) / part
     before = tree(torn)
-    for words in (
+    for arguments in (
         ["recover", torn, "--yes"],
         ["clean", torn, "--hours", "0", "--yes"],
         ["group", "reset", torn, "g", "--topic", "t0", "--to-earliest", "--yes"],
     ):
-        done = rmqtool(*words, "--backup", home, "--broker-conf", conf)
-        assert done.code == 4, done
-        if words[0] != "group":  # it is refused before: the store was not closed
-            assert f"{home}: lies in {torn}" in done.err
+        result = rmqtool(*arguments, "--backup", home, "--broker-conf", conf)
+        assert result.code == 4, result
+        if arguments[0] != "group":  # it is refused before: the store was not closed
+            assert f"{home}: lies in {torn}" in result.err
     assert tree(torn) == before
     assert rmqtool("recover", torn, "--yes", "--backup", torn / "kept", "--broker-conf", conf).code == 0
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

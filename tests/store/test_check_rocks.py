@@ -85,7 +85,7 @@ def test_a_healthy_store_is_silent(golden: Unpacked, with_conf: bool) -> None:
     before = tree(store)
     layout = StoreLayout(str(store), conf_of(CASE) if with_conf else None)
     findings = list(check_store(layout))
-    assert [one.code for one in findings] == ["store-role"]  # which is no problem
+    assert [finding.code for finding in findings] == ["store-role"]  # which is no problem
     assert tree(store) == before
 
 

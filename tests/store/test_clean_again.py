@@ -37,10 +37,10 @@ def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -
     before, files = content(store), log_of(store)
     for step, more in ((1, []), (4, []), (4, ["--delete"])):
         killed(step, *words)
-        done = rmqtool(*words, *more, "--output", "json")
-        assert done.code == 0, done
+        result = rmqtool(*words, *more, "--output", "json")
+        assert result.code == 0, result
         assert log_of(store) == files[2:]
-        said = json.loads(done.out)
+        said = json.loads(result.out)
         (folder,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
         assert said["backup"] == str(folder.parent)
         assert (said["applied"], said["deleted"]) == (True, False)
@@ -81,9 +81,9 @@ def test_undo_makes_no_hole_in_the_log(store: Path, conf: Path) -> None:
     planned = rmqtool("undo", store, "--dry-run", "--output", "json", "--broker-conf", conf)
     assert json.loads(planned.out)["conflicts"] == [str(store / "commitlog" / f"{0:020d}")]
     for options in ([], ["--broker-conf", conf]):
-        done = rmqtool("undo", store, "--yes", *options)
-        assert done.code == 4, done
-        assert f"the log would go on at {2 * size}, not at {size}" in done.err
+        result = rmqtool("undo", store, "--yes", *options)
+        assert result.code == 4, result
+        assert f"the log would go on at {2 * size}, not at {size}" in result.err
     assert content(store) == before
     assert rmqtool("undo", store, "--yes", "--force").code == 0
     assert log_of(store) == [0, *files]
@@ -115,9 +115,9 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
         (store / "abort").touch()
     words = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
     for more in (["--delete"], []):
-        done = rmqtool(*words, *more)
-        assert done.code == 0, done
-        assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in done.err
+        result = rmqtool(*words, *more)
+        assert result.code == 0, result
+        assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in result.err
         assert middle in log_of(store)
     assert closed == (log_of(store)[0] == middle)  # recovery looks at the log from its checkpoint on
     ends = rmqtool("recover", store, "--yes", "--broker-conf", conf)
@@ -144,11 +144,11 @@ def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
     assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0
     assert log_of(store) == files
     told = rmqtool("recover", store, "--dry-run", *elsewhere, "--broker-conf", conf)
-    done = rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf)
+    result = rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf)
     assert log_of(store) == files
-    if done.code:
-        assert done.code == 4
-        assert f"without it the log would have nothing between {files[1]} and {files[2]}" in done.err
+    if result.code:
+        assert result.code == 4
+        assert f"without it the log would have nothing between {files[1]} and {files[2]}" in result.err
         assert "would have nothing between" in " ".join(told.out.split())
         assert rmqtool("undo", store, "--forget", "--yes", *elsewhere, "--broker-conf", conf).code == 0
         assert rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf).code == 0

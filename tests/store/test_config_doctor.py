@@ -64,7 +64,7 @@ def test_files_in_order_are_not_written(case: str, golden_copy: Unpacked) -> Non
     before = tree(store)
     report = rebuild(StoreLayout(str(store), conf_of(case)), ("config",))
     assert (report.actions, report.applied, report.backup) == ([], False, None)
-    assert [one.source for one in report.configs] == ["file"] * len(report.configs)
+    assert [config.source for config in report.configs] == ["file"] * len(report.configs)
     after = tree(store)
     after.pop("lock", None), before.pop("lock", None)
     assert after == before
@@ -79,7 +79,7 @@ def test_what_was_mended_is_in_order(case: str, golden_copy: Unpacked) -> None:
     layout = StoreLayout(str(store), conf_of(case))
     before = tree(store / "config")
     report = rebuild(layout, ("config",))
-    assert [one.file for one in report.configs if one.written] == ["topics.json"]
+    assert [config.file for config in report.configs if config.written] == ["topics.json"]
     assert all(topic["readQueueNums"] in (4, 18) for topic in raw(store, "topics.json")["topicConfigTable"].values())
     after = tree(store / "config")
     del after["topics.json"]

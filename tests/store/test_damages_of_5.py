@@ -79,16 +79,16 @@ def test_every_damage_has_a_code_and_every_code_says_all(
         assert all(step["does"] for step in row["steps"]), code
         assert run_explain(code, "table") == 0
         shown = " ".join(capsys.readouterr().out.split())
-        for words in (row["meaning"], row["broker"], row["steps"][0]["does"]):
-            assert words.lower() in shown.lower(), code
+        for arguments in (row["meaning"], row["broker"], row["steps"][0]["does"]):
+            assert arguments.lower() in shown.lower(), code
 
 
 @pytest.mark.parametrize("damage", POP, ids=lambda damage: damage.__name__)
 def test_damage_to_what_pop_groups_need(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")
     expected = {code for code, *_rest in damage(store)}
-    found = json.loads(rmqtool("check", store, "--output", "json").out)
-    rows = found["findings"] if isinstance(found, dict) else found
+    parsed = json.loads(rmqtool("check", store, "--output", "json").out)
+    rows = parsed["findings"] if isinstance(parsed, dict) else parsed
     told = {row["code"] for row in rows if row["severity"] != "info"}
     assert expected <= told <= {*expected, "index-missing"}
     assert all(row["consequence"] and row["fix"] for row in rows if row["code"] in expected)

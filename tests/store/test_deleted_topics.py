@@ -36,9 +36,9 @@ def delete(store: Path, *, later: int = 1000, folder: bool = True) -> None:
 
 
 def findings(store: Path, *, code: int = 0) -> list[dict[str, object]]:
-    done = rmqtool("check", store, "-o", "ndjson")
-    assert done.code == code, done.out
-    return [json.loads(line) for line in done.out.splitlines()]
+    result = rmqtool("check", store, "-o", "ndjson")
+    assert result.code == code, result.out
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 @by_turns(3)
@@ -65,9 +65,9 @@ def test_other_damage_does_not_bring_it_back(golden_copy: Unpacked) -> None:
     shutil.rmtree(store / "consumequeue" / "Sequenced" / "0")
     codes = {one["code"]: one for one in findings(store, code=1)}
     assert codes["cq-missing"]["topic"] == "Sequenced"
-    done = rmqtool("rebuild", store, "consumequeue", "--yes")
-    assert done.code == 0, done.err
-    assert f"topic {TOPIC} was deleted" in done.err
+    result = rmqtool("rebuild", store, "consumequeue", "--yes")
+    assert result.code == 0, result.err
+    assert f"topic {TOPIC} was deleted" in result.err
     assert not any((store / "consumequeue" / TOPIC).rglob("0*"))
     assert "cq-missing" not in {one["code"] for one in findings(store)}
 

@@ -177,8 +177,8 @@ def test_entries_elsewhere_are_found_by_the_settings(damaged: Path, tmp_path: Pa
 def test_the_log_of_a_controller_holds_no_messages(tmp_path: Path) -> None:
     node = roles.unpack_controller(tmp_path)
     (tmp_path / "new").mkdir()
-    for words in (("commitlog", "dump", node), ("salvage", node, tmp_path / "new" / "store")):
-        result = rmqtool(*words)
+    for arguments in (("commitlog", "dump", node), ("salvage", node, tmp_path / "new" / "store")):
+        result = rmqtool(*arguments)
         assert (result.code, result.out) in ((5, ""), (3, "")), result
         assert "the log of a controller, which holds events and no messages" in result.err
 
@@ -372,8 +372,12 @@ def test_every_intact_message_is_salvaged(damage: Callable[[Path], None], damage
 def test_nothing_is_written_into_it(member: Get, tmp_path: Path) -> None:
     node = member("5.3")
     before = prints(node.store)
-    for words in (("recover", node.store, "--yes"), ("dispatch", node.store), ("truncate", node.store, "48", "--yes")):
-        assert rmqtool(*words, *node.options()).code == 4
+    for arguments in (
+        ("recover", node.store, "--yes"),
+        ("dispatch", node.store),
+        ("truncate", node.store, "48", "--yes"),
+    ):
+        assert rmqtool(*arguments, *node.options()).code == 4
     assert prints(node.store) == before
 
 

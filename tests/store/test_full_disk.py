@@ -149,7 +149,7 @@ def test_a_file_system_that_is_really_full(size: str, golden_copy: Unpacked, tmp
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command, "sh"]
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
         pytest.skip("no file system can be mounted here")
-    done = subprocess.run([*inside, *asked], check=False, capture_output=True, text=True)
-    assert done.returncode == 4, done.stderr
-    assert done.stderr.endswith(f"error: {small}/kept: No space left on device: nothing was changed (see --backup)\n")
+    result = subprocess.run([*inside, *asked], check=False, capture_output=True, text=True)
+    assert result.returncode == 4, result.stderr
+    assert result.stderr.endswith(f"error: {small}/kept: No space left on device: nothing was changed (see --backup)\n")
     assert content(store) == before

@@ -109,9 +109,9 @@ def test_long_ranges_without_records_take_no_memory(tmp_path: Path, fill: bytes)
     record = pack(a_record(physical_offset=0))
     pieces = {0: record} | {i * mib + 1000: fill * mib for i in range(100)}
     a_log(tmp_path / "store", 200 * mib, pieces, {})
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _WALK, str(tmp_path / "store")], capture_output=True, text=True, check=True
     )
-    items, grown = map(int, done.stdout.split())
+    items, grown = map(int, result.stdout.split())
     assert items == (1 if fill == b"\0" else 2)
     assert grown < 48 * 1024  # KiB

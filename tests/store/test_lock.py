@@ -69,9 +69,9 @@ def test_our_own_writers_exclude_each_other(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     with StoreLock(str(store)):
         code = f"from rmqtool.store.disk.lock import StoreLock\nwith StoreLock({str(store)!r}): pass"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode != 0
-        assert "Refused" in done.stderr
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode != 0
+        assert "Refused" in result.stderr
     with StoreLock(str(store)):
         pass
 

@@ -278,8 +278,8 @@ def test_few_descriptors(tmp_path: Path) -> None:
     lines = b"".join(b'{"topic": "t%d", "body": "%d", "keys": ["%d"]}\n' % (n % 3000, n, n) for n in range(6000))
     command = f'ulimit -n 64; exec "$@" append {path} --broker-conf {conf}'
     for _ in range(2):
-        done = subprocess.run(["sh", "-c", command, "sh", *RMQTOOL], input=lines, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+        result = subprocess.run(["sh", "-c", command, "sh", *RMQTOOL], input=lines, capture_output=True, check=False)
+        assert result.returncode == 0, result.stderr.decode()
     assert offsets(path) == 12_000
 
 
@@ -334,9 +334,9 @@ def test_import_removes_only_what_an_import_has_left(tmp_path: Path) -> None:
     (tmp_path / "s.importing").mkdir()
     (tmp_path / "s.importing" / "precious").write_text("mine")
     before = content(tmp_path)
-    done = process("import", tmp_path / "s", tmp_path / "in.ndjson")
-    assert done.code == 4
-    assert len(done.err.splitlines()) == 1
+    result = process("import", tmp_path / "s", tmp_path / "in.ndjson")
+    assert result.code == 4
+    assert len(result.err.splitlines()) == 1
     assert {name: digest for name, digest in content(tmp_path).items() if "mark" not in name} == before
     shutil.rmtree(tmp_path / "s.importing")
     with suppress(FileNotFoundError):

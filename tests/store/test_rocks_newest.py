@@ -211,8 +211,8 @@ def test_a_database_that_cannot_be_read(golden_copy: Unpacked) -> None:
     for table in (store / PLACE).glob("MANIFEST-*"):
         table.write_bytes(table.read_bytes()[:40])
     assert codes(store, WHOLE)["store-database"] == 1
-    for words in (("delay", "list"), ("transaction", "list"), ("query-key",)):
-        result = rmqtool(*words, store, *(["Orders", "order-1"] if words[0] == "query-key" else []))
+    for arguments in (("delay", "list"), ("transaction", "list"), ("query-key",)):
+        result = rmqtool(*arguments, store, *(["Orders", "order-1"] if arguments[0] == "query-key" else []))
         assert PLACE in result.err
         assert "Traceback" not in result.err
 

@@ -118,8 +118,8 @@ def test_nothing_is_touched(golden: Unpacked, tmp_path: Path, monkeypatch: pytes
     store = golden(CASE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = touched(store)
-    for words in (["consumequeue", "dump"], ["info"]):
-        rmqtool(*words, store)
+    for arguments in (["consumequeue", "dump"], ["info"]):
+        rmqtool(*arguments, store)
     assert touched(store) == before
     assert os.listdir(tmp_path) == []
 

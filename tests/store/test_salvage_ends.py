@@ -81,12 +81,12 @@ def test_one_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     for path in (store / "commitlog").iterdir():
         with path.open("r+b") as file:
             file.write(bytes(max(min(first - int(path.name), path.stat().st_size), 0)))
-    done = rmqtool("salvage", store, tmp_path / "n")
-    assert done.code == 1
+    result = rmqtool("salvage", store, tmp_path / "n")
+    assert result.code == 1
     words = (
         f"not kept: old queue 0: ended at queue offset {OLD}, and none of its messages is in the log: it begins at 0"
     )
-    assert words in done.err
+    assert words in result.err
     assert rmqtool("export", store, tmp_path / "e").code == 5
 
 

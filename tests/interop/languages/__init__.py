@@ -90,8 +90,8 @@ def folder(name: str) -> Path:
 def run(name: str, namesrv: str, count: int = 40) -> tuple[str, str]:
     """Run the program; returns its output and log."""
     command = [*LANGUAGES[name].run, namesrv, str(count)]
-    done = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
-    return done.stdout, done.stderr
+    result = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
+    return result.stdout, result.stderr
 
 
 async def _make_topic(address: str) -> None:
