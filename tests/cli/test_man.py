@@ -104,7 +104,7 @@ def test_every_command_is_there_with_all_that_its_help_says() -> None:
                 assert parameter.metavar.strip("[]") in heading
                 assert f"[{parameter.metavar.strip('[]')}" in heading or parameter.required
             for option in parameter.opts if parameter.param_type_name == "option" else []:
-                assert re.search(rf"^(-+[a-z]+, )?{option}(,| |$)", text, re.MULTILINE), (name, option)
+                assert re.search(rf"^(-+[a-zA-Z]+, )?{option}(,| |$)", text, re.MULTILINE), (name, option)
 
 
 def test_every_exit_code_is_there_with_the_words_of_the_manual() -> None:
