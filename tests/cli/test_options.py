@@ -1,4 +1,4 @@
-"""One language of options: the same name has the same meaning, value, default and short form in every command."""
+"""Options are consistent: the same name has the same meaning, values, default and short form in every command."""
 
 import re
 from collections import defaultdict
@@ -69,7 +69,7 @@ SELECTING = {
 
 
 def options() -> dict[str, dict[str, Any]]:
-    """Option to the commands that have it, and theirs."""
+    """Option name → commands with it, and their options."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, command in commands().items():
         for parameter in command.params:
@@ -79,7 +79,7 @@ def options() -> dict[str, dict[str, Any]]:
 
 
 def spelling(parameter: Any) -> str:
-    """Its long name; an old one comes behind."""
+    """The long name of an option; an old one comes last."""
     return next(str(name) for name in parameter.opts if name.startswith("--"))
 
 

@@ -1,6 +1,6 @@
-"""A matrix over all commands: every form of output, the exit code, and what comes on stderr where all is well or not.
+"""A matrix of all commands: every output format, exit code and stderr, for success and failure.
 
-What is not taken here is named, with the tests that hold it.
+Combinations not covered here are listed with the tests that cover them.
 """
 
 import csv
@@ -56,7 +56,7 @@ CODES = {
 
 
 def the_name(words: list[str]) -> str:
-    """Of the command that these words call."""
+    """The name of the command in these arguments."""
     return " ".join(words[:2]) if " ".join(words[:2]) in commands() else words[0]
 
 

@@ -1,4 +1,4 @@
-"""A live cluster in the place of a store directory: how it is named, and which commands take it."""
+"""A live cluster instead of a store directory: how to name it, and which commands accept it."""
 
 import json
 import socket
@@ -64,9 +64,9 @@ def test_a_profile_of_the_config_file(
     config = tmp_path / "config.toml"
     config.write_text(f'output = "ndjson"\n[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n')
     monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
-    done = rmqtool("cluster", "list", "@lab")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["brokerName"] == "broker-a"
+    result = rmqtool("cluster", "list", "@lab")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["brokerName"] == "broker-a"
 
 
 def test_a_file_of_that_name_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,15 +81,15 @@ def test_the_variable_stands_for_a_store_that_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RMQTOOL_TARGET", f"rocketmq://{rocketmq.namesrv}")
-    done = rmqtool("topic", "show", "TBW102", "-o", "json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["topic"] == "TBW102"
+    result = rmqtool("topic", "show", "TBW102", "-o", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["topic"] == "TBW102"
     assert rmqtool("group", "lag", "--group", "nobody").code == 1
     assert f"{tmp_path}: not a store" in rmqtool("topic", "list", tmp_path).err, "a directory that is named counts"
-    for words in (("check",), ("recover", "--yes"), ("clean",)):
-        done = rmqtool(*words)
-        assert done.code == 2
-        assert "STORE" in done.err, "what needs files never takes the variable"
+    for arguments in (("check",), ("recover", "--yes"), ("clean",)):
+        result = rmqtool(*arguments)
+        assert result.code == 2
+        assert "STORE" in result.err, "what needs files never takes the variable"
 
 
 PLAUSIBLE = {"part": "config"}
@@ -128,13 +128,13 @@ def test_without_a_name_server_a_command_ends_with_3(name: str) -> None:
 
 
 def test_options_of_files_are_refused() -> None:
-    for words in (
+    for arguments in (
         ("query-key", "T", "k", "--scan"), ("offsets", "--bak"), ("group", "lag", "--broadcast", "x"),
         ("group", "offsets", "--broker", "a"), ("query-time", "T", "0", "now", "--upper"),
     ):  # fmt: skip
-        at = 2 if words[0] == "group" else 1
-        result = rmqtool(*words[:at], "rocketmq://127.0.0.1:1", *words[at:])
-        assert (result.code, result.out) == (2, ""), words
+        at = 2 if arguments[0] == "group" else 1
+        result = rmqtool(*arguments[:at], "rocketmq://127.0.0.1:1", *arguments[at:])
+        assert (result.code, result.out) == (2, ""), arguments
 
 
 def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
         result = rmqtool(*name.split(), tmp_path)
         assert result.code == 2
         assert "give a live cluster" in result.err
-    for words in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):
-        assert "--broker" in rmqtool(words[0], tmp_path, *words[1:], "--broker", "a").err
+    for arguments in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):
+        assert "--broker" in rmqtool(arguments[0], tmp_path, *arguments[1:], "--broker", "a").err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What of the command line the model takes: every command that writes is one of its steps, or it is said why not."""
+"""Coverage of the command line: every writing command is a step of the model, or there is a reason why not."""
 
 from collections.abc import Callable
 from random import Random
