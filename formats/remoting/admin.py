@@ -13,7 +13,8 @@ class DeleteGroup:
     """A consumer group to forget (DeleteSubscriptionGroupRequestHeader)."""
 
     group_name: str
-    remove_offset: bool = False  # since 4.9; 5.x says cleanOffset in its tool, and sends this
+    remove_offset: bool = False  # of 4.9
+    clean_offset: bool = False  # the same, of 5.x
 
 
 @dataclass(kw_only=True)

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from rmqtool.admin.changes import journal, run
-from rmqtool.admin.changes.tables import group_value, topic_value
+from rmqtool.admin.changes.change import Change, Place
+from rmqtool.admin.changes.tables import Offsets, group_value, topic_value
 from rmqtool.admin.live.questions import Questions, ask
 from rmqtool.admin.live.tables import fetch_groups, fetch_offsets, fetch_topics
 from rmqtool.admin.target import parse_target
 from rmqtool.store.disk import durable
+from tests.amounts import by_turns
 from tests.cli.running import ROOT, Result, rmqtool
 from tests.interop.serving import CLUSTER, Serving
 
@@ -331,6 +333,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, *words: str) -> bool:
     return True
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_killed_anywhere_run_again_and_undone(
     name: str, lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch
@@ -350,6 +353,7 @@ def test_killed_anywhere_run_again_and_undone(
     assert lab.tables() == before
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", ["topic update", "group delete", "group reset"])
 def test_killed_anywhere_and_undone_killed_anywhere(
     name: str, lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch
@@ -382,3 +386,40 @@ def test_an_interrupted_run_says_how_to_go_on(lab: Lab, monkeypatch: pytest.Monk
     assert "some of it may be written" in done.err
     assert f"rmqtool undo {lab.target}" in done.err
     undo(lab, before)
+
+
+# -- asked on a terminal, and what moves by itself --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_person_is_shown_the_plan_and_asked(answer: bool, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, asked = lab.tables(), list[str]()
+
+    def confirm(question: str) -> bool:
+        asked.append(question)
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rmqtool.cli.framework.planning.confirm", confirm)
+        patch.setattr("rmqtool.cli.framework.planning.Consent.need", lambda *_words: None)
+        done = rmqtool("group", "reset", lab.target, GROUP, "--to-earliest", "--topic", "Orders")
+    assert asked == ["Change 8 entries? 840 messages are consumed again."]
+    assert f"lab-a: offset {GROUP} Orders 0: 105 to 0" in done.err
+    assert done.code == (0 if answer else 4)
+    assert (lab.tables() == before) is not answer
+    if answer:
+        undo(lab, before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "now", "went_on"),
+    [
+        (100, 0, 0, True), (100, 0, 40, True), (100, 0, 100, False), (100, 0, 120, False), (0, 100, 130, True),
+        (0, 100, 40, False), (None, 5, 7, True), (None, 5, None, False), (5, None, 7, False),
+    ],
+)  # fmt: skip
+def test_a_group_that_goes_on_from_where_it_was_set(
+    before: int | None, after: int | None, now: int | None, went_on: bool
+) -> None:
+    place = Place(kind="offset", cluster="C", server="a", name=("g", "T", "0"))
+    assert Offsets.went_on(Change(place=place, before=before, after=after), now) is went_on

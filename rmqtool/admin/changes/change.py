@@ -85,6 +85,11 @@ class Kind(ABC):
         return value
 
     @classmethod
+    def went_on(cls, change: "Change", now: Value) -> bool:
+        """Whether a value of a kind that moves by itself has been what was written, and has gone on from there."""
+        return False
+
+    @classmethod
     def tell_apart(cls, now: Value, wanted: Value) -> str:
         """In words, how a value that was read back is not the one that was written."""
         return f"it is {cls.show(now)} now"

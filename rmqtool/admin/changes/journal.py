@@ -66,9 +66,11 @@ def begin(
     Raises:
         Refused: the file cannot be written.
     """
-    folder, now, number = os.path.abspath(folder or default_folder()), time.time_ns() // 1_000_000, 0
-    while os.path.lexists(path := os.path.join(folder, f"{now}-{number}-{command.replace(' ', '-')}.json")):
-        number += 1
+    folder, now = os.path.abspath(folder or default_folder()), time.time_ns() // 1_000_000
+    path = os.path.join(folder, f"{now}-{os.getpid()}-{command.replace(' ', '-')}.json")
+    while os.path.lexists(path):  # of the same process
+        now += 1
+        path = os.path.join(folder, f"{now}-{os.getpid()}-{command.replace(' ', '-')}.json")
     made = Journal(
         path=path, command=command, namesrv=target.namesrv, timestamp=now, changes=tuple(changes), undoes=undoes
     )

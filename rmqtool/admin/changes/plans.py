@@ -53,7 +53,7 @@ class Where:
         wanted = [node for node in nodes if not self.brokers or node.name in self.brokers]
         clusters = sorted({node.cluster for node in wanted})
         if len(clusters) > 1:
-            raise BadValue(f"{self.target.text}: has clusters {', '.join(clusters)}: name one, as in {clusters[0]!r}")
+            raise BadValue(f"{self.target.text}: has clusters {', '.join(clusters)}: name one, as in /{clusters[0]}")
         masters = [node for node in wanted if node.is_master]
         if headless := sorted({node.name for node in wanted} - {node.name for node in masters}):
             raise ClientError(f"broker {', '.join(headless)} has no master now: nothing was changed")

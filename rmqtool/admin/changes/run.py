@@ -404,11 +404,14 @@ def _outcome(
     now = values[place]
     if now == change.after:
         return Outcome(change=change, state=DONE, now=now)
+    if reason is None and KINDS[place.kind].went_on(change, now):
+        return Outcome(change=change, state=DONE, now=now, reason=f"its consumers have gone on from there to {now}")
     if failed_step is not None and change.step > failed_step:
         return Outcome(change=change, state=SKIPPED, now=now, reason="not begun, because something before it failed")
-    if now == change.before:
-        return Outcome(change=change, state=KEPT, now=now, reason=reason or "it did not stick: the old value is back")
     apart = KINDS[place.kind].tell_apart(now, change.after)
+    if now == change.before:
+        apart = apart if KINDS[place.kind].moves else "the old value is back"
+        return Outcome(change=change, state=KEPT, now=now, reason=reason or f"it did not stick: {apart}")
     return Outcome(change=change, state=OTHER, now=now, reason=reason or f"it did not stick: {apart}")
 
 

@@ -83,7 +83,7 @@ class Groups(Kind):
     async def write(self, questions: Questions, node: Node, change: Change) -> None:
         (group,) = change.place.name
         if change.after is None:
-            header = a.DeleteGroup(group_name=group, remove_offset=True)
+            header = a.DeleteGroup(group_name=group, remove_offset=True, clean_offset=True)
             await questions.send(node, C.DELETE_SUBSCRIPTIONGROUP, header)
             return
         before, after = change.before or {}, {**change.after, "groupName": group}
@@ -160,6 +160,16 @@ class Offsets(Kind):
             f"broker {node.name}: group {', '.join(online)} is online, and its consumers would write their own offsets "
             "over these: stop them first"
         )
+
+    @classmethod
+    def went_on(cls, change: Change, now: Value) -> bool:
+        if now is None or change.after is None or now < change.after:
+            return False
+        return change.before is None or change.before <= change.after or bool(now < change.before)
+
+    @classmethod
+    def tell_apart(cls, now: Value, wanted: Value) -> str:
+        return f"it is at {now} now: its consumers have written over it, or have consumed everything again"
 
     async def sets_offsets(self, questions: Questions, node: Node) -> bool:
         """Whether the broker itself sets a group's offsets (``useServerSideResetOffset`` of 5.x).
