@@ -4,6 +4,7 @@ A normal run has one of the brokers, by turns of days; ``RMQTOOL_TESTS=all`` has
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -97,7 +98,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def queues_of(lab: Lab, topic: str) -> tuple[int, int, int]:
     """Read queues, write queues and permission, as mqadmin has them from the name server."""
     said = lab.admin(f"topicRoute -t {topic}")
-    (queue,) = [one for one in json.loads(said[said.index("{") :])["queueDatas"] if one["brokerName"] == NAME]
+    route = json.loads(re.sub(r"([{,]\s*)([0-9]+):", r'\1"\2":', said[said.index("{") :]))  # Java's keys are numbers
+    (queue,) = [one for one in route["queueDatas"] if one["brokerName"] == NAME]
     return queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]
 
 
@@ -283,3 +285,5 @@ def test_killed_run_again_and_undone(line: str, lab: Lab, tmp_path: Path, monkey
             file.unlink()
         step += 1
     assert step > 5
+    rmqtool("undo", lab.target, "--yes")
+    assert lab.state() == before

@@ -269,6 +269,8 @@ async def plan_settings(questions: Questions, where: Where, settings: Mapping[st
     for place, value in await _values(questions, servers, places):
         if value is None:
             raise BadValue(await _no_setting(questions, servers.of_place(place), place.name[0]))
+        if value and not value.strip("*"):
+            raise Refused(f"broker {place.server} hides the value of {place.name[0]}: undo could not put it back")
         changes.append(Change(place=place, before=value, after=settings[place.name[0]]))
     return Plan(target=where.target.text, command="broker-config set", changes=tuple(changes))
 

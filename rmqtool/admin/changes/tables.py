@@ -1,5 +1,6 @@
 """Topics, groups, offsets and settings of a broker."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -109,7 +110,7 @@ class Offsets(Kind):
 
     def __init__(self) -> None:
         self._sets: dict[Node, bool] = {}
-        self._asked: set[tuple[Node, str, str]] = set()
+        self._asked: dict[tuple[Node, str, str], asyncio.Task[None]] = {}
 
     async def read(self, questions: Questions, node: Node, names: Sequence[Name]) -> Mapping[Name, Value]:
         if not await self.sets_offsets(questions, node):
@@ -141,10 +142,12 @@ class Offsets(Kind):
             )
             await questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
         elif change.since is not None:
-            if (node, group, topic) not in self._asked:  # of all queues at once
-                self._asked.add((node, group, topic))
+            key = (node, group, topic)
+            if key not in self._asked:  # one request for all queues, whose failure is that of each
                 header = h.ResetOffset(topic=topic, group=group, timestamp=change.since, is_force=True)
-                await questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
+                send = questions.send(node, C.INVOKE_BROKER_TO_RESET_OFFSET, header)
+                self._asked[key] = asyncio.create_task(send)
+            await self._asked[key]
         else:
             commit = h.Commit(consumer_group=group, topic=topic, queue_id=int(queue_id), commit_offset=change.after)
             await questions.send(node, C.UPDATE_CONSUMER_OFFSET, commit)
