@@ -143,7 +143,9 @@ async def namesrv_of(healthy: str, failing: str) -> AsyncIterator[str]:
 
 
 def test_every_command_is_here() -> None:
-    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live}
+    # what changes something is in test_changes_failing; name servers are no brokers, and users are of 5.x
+    apart = {"kv show", "order-conf show", "user list", "acl list"}
+    assert WORDS.keys() == {name for name, command in COMMANDS.items() if command.live and not command.writes} - apart
 
 
 @by_turns(7)

@@ -16,7 +16,7 @@ import pytest
 from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.running import Result, rmqtool
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
@@ -75,24 +75,25 @@ COMMANDS: dict[str, list[str]] = {
     "dispatch": ["dispatch", "STORE", "--dry-run"],
 }
 # with tests of their own
-APART = {
-    "cluster list",
-    "broker-config show",
-    "client list",
-    "dump-to-parquet",
-    "warm-up",
-    "explain",
-    "import",
-    "init",
-    "manual",
-    "namesrv",
-    "consume",
-    "mirror",
-    "replay",
-    "send",
-    "serve",
-    "sql",
-} | {name for name in commands() if name.startswith("report ")}
+APART = (
+    {
+        "dump-to-parquet",
+        "warm-up",
+        "explain",
+        "import",
+        "init",
+        "manual",
+        "namesrv",
+        "consume",
+        "mirror",
+        "replay",
+        "send",
+        "serve",
+        "sql",
+    }
+    | live_only()
+    | {name for name in commands() if name.startswith("report ")}
+)
 
 
 def covered() -> set[str]:

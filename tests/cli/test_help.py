@@ -30,6 +30,13 @@ def commands() -> dict[str, Any]:
     return found
 
 
+def live_only() -> set[str]:
+    """Commands that take a live cluster, and no store."""
+    return {
+        name for name, command in commands().items() if any(one.metavar == "TARGET" for one in command.params)
+    }  # fmt: skip
+
+
 def top_level() -> dict[str, Any]:
     app.load()
     top: dict[str, Any] = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from rmqtool.cli.commands import COMMANDS as TABLE
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
 from tests.cli.test_bad_input import COMMANDS
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.conftest import Unpacked
 
 MESSAGE_ID = "FD0000000000000000000000000000020FB630946E09664343CD0000"
@@ -24,7 +24,7 @@ NO_OUTPUT = {
 }
 # these have clusters, servers or Spark behind them
 APART = {
-    "cluster list": "tests/admin", "broker-config show": "tests/admin", "client list": "tests/admin",
+    **dict.fromkeys(live_only(), "tests/admin"),
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
     "replay": "tests/client", "mirror": "tests/client",
     "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",

@@ -12,7 +12,7 @@ from rmqtool.cli.commands import COMMANDS
 from rmqtool.errors import BadValue
 from rmqtool.testing import TestBroker, rocketmq  # noqa: F401 (a fixture)
 from tests.cli.running import ROOT, rmqtool
-from tests.cli.test_help import commands
+from tests.cli.test_help import commands, live_only
 from tests.test_start import loaded_by
 
 
@@ -115,13 +115,26 @@ def test_a_command_that_needs_files_says_so(name: str) -> None:
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live])
+# what a command needs beside its arguments to make a plan
+NEEDED = {
+    "topic update": ("--queues", "4"), "group update": ("--consume",), "group reset": ("--to-latest",),
+    "user create": ("--super", "--password-file", "/etc/hostname"), "user update": ("--disable",),
+    "acl set": ("--resource", "Topic:T", "--action", "Sub"),
+}  # fmt: skip
+VALUES = {
+    "message_id": "X", "time": "now", "settings": "a=b", "perm": "R", "queues": "lab-a:4", "subject": "User:a",
+    "target": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.live and name != "undo"])
 def test_without_a_name_server_a_command_ends_with_3(name: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        values = {"store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}", "message_id": "X", "time": "now"}
+        values = {**VALUES, "store": f"rocketmq://127.0.0.1:{taken.getsockname()[1]}"}
         needed = [parameter for parameter in commands()[name].params if parameter.param_type_name == "argument"]
-        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required))
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed if one.required), *more)
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith("error: no name server answers: ")
     assert result.err.count("\n") == 1
@@ -138,8 +151,11 @@ def test_options_of_files_are_refused() -> None:
 
 
 def test_commands_of_clusters_take_no_directory(tmp_path: Path) -> None:
-    for name in ("cluster list", "client list", "broker-config show"):
-        result = rmqtool(*name.split(), tmp_path)
+    for name in live_only():
+        needed = [one for one in commands()[name].params if one.param_type_name == "argument" and one.required]
+        more = (*NEEDED.get(name, ()), *(("--dry-run",) if COMMANDS[name].writes else ()))
+        values = {**VALUES, "store": str(tmp_path)}
+        result = rmqtool(*name.split(), *(values.get(one.name, "1") for one in needed), *more)
         assert result.code == 2
         assert "give a live cluster" in result.err
     for arguments in (("query-offset", "T", "0", "0"), ("query-time", "T", "0", "now"), ("config",)):

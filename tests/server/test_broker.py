@@ -550,12 +550,12 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
     ("code", "deleted", "offset"),
     [
         (C.DELETE_TOPIC_IN_BROKER, h.Topic(topic="Orders"), 2),  # whose queues stay, and with them the offsets
-        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", remove_offset=True), 0),
+        (C.DELETE_SUBSCRIPTIONGROUP, a.DeleteGroup(group_name="g", clean_offset=True), 0),
     ],
     ids=["topic", "group"],
 )
 def test_what_was_deleted_has_nothing_in_hand(code: C, deleted: Any, offset: int, tmp_path: Path) -> None:
-    """As in ``ConsumerOffsetManager.cleanOffsetByTopic`` and ``removeOffset``."""
+    """As in ``ConsumerOffsetManager.cleanOffsetByTopic``, ``removeOffset`` (4.9) and ``cleanOffset`` (5.x)."""
 
     async def test(client: Connection) -> None:
         for n in range(8):
