@@ -63,7 +63,7 @@ def _text(name: str, thing: Any) -> Iterator[str]:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    """Name and default, without the type; a default that is an object is only shown as one."""
+    """Name and default, without the type; an object as a default is abbreviated."""
     star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
     if parameter.default is parameter.empty:
         return star + parameter.name

@@ -1,4 +1,4 @@
-"""What a start may cost: which modules a command loads."""
+"""Start-up cost: which modules a command loads."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ SLOW = {
 
 
 def loaded_by(*words: str, code: int = 0) -> set[str]:
-    """Modules that are there when a command is done, without those that Python itself starts with."""
+    """Modules loaded by a command, without those that Python itself loads."""
     script = (
         "import sys; before = set(sys.modules)\n"
         "from rmqtool.main import _run\n"
@@ -115,3 +115,31 @@ def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None
     for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
         loaded = loaded_by(*words, str(golden("clean")))
         assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}
+
+
+def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> None:
+    store = str(golden("clean"))
+    for words, others in (
+        (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
+        (["rebuild", store, "index", "-n"], {"rmqtool.store.repair.config_doctor", "rmqtool.store.check"}),
+        (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
+        (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
+    ):
+        loaded = loaded_by(*words, "-o", "json")
+        assert "rmqtool.store.log.commit_log" in loaded
+        assert not loaded & others
+
+
+def test_the_start_is_not_spent_in_looking_for_garbage() -> None:
+    script = (
+        "import gc, sys; from rmqtool.main import main\n"
+        "try: main()\n"
+        "except SystemExit: print(gc.get_threshold()[0], sum(of['collections'] for of in gc.get_stats()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "info", str(ROOT / "examples" / "store")],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    threshold, collections = map(int, done.stdout.splitlines()[-1].split())
+    assert threshold == 50_000
+    assert collections < 30  # with Python's own threshold it is 95

@@ -160,14 +160,14 @@ CODES = """
 file-unreadable file-size file-gap file-duplicate file-misnamed file-foreign store-role file-ignored not-checked
 abort-present store-in-use recovery-unfinished undo-unfinished journal-unreadable checkpoint-missing checkpoint-empty
 checkpoint-ahead log-absent log-crc log-damage log-torn log-blank-missing log-blank-size log-stale log-position
-log-properties log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat log-topic
-cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
+log-properties log-port log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat
+log-topic cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
 cq-deliver-time cq-delay-hash cq-empty-file ext-damage ext-missing bcq-queue-missing bcq-missing bcq-behind bcq-hole
 bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tags bcq-time bcq-form cq-batch
 rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
-topic-unknown topic-deleted queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
+topic-unknown topic-deleted topic-remade queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
 delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing
 timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn timer-no-message
 timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost timer-behind

@@ -10,6 +10,7 @@ from formats import checkpoint
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.damage import UNIT, log_files, records_of
@@ -143,3 +144,37 @@ def test_where_the_check_meets_no_message_the_checkpoint_has_the_time_of_the_one
     point = checkpoint.parse((store / "checkpoint").read_bytes())
     assert point.physic_msg_timestamp == stored[-1]
     assert faults_of(store, base.conf, "5.3") == []
+
+
+def make_half_of_the_last_message(base: Base, store: Path) -> Path:
+    """By a damaged flag, of a compacted topic, whose own log has the message still; returns its queue's file."""
+    shutil.copytree(base.path, store)
+    place = [place for path in log_files(store) for place in records_of(path) if place.record.topic == b"Prices"][-1]
+    with place.path.open("r+b") as file:
+        file.seek(place.at + 36)
+        file.write((place.record.sys_flag | 4).to_bytes(4, "big"))
+    return store / "consumequeue" / "Prices" / str(place.record.queue_id) / "00000000000000000000"
+
+
+def test_a_compacted_queue_ends_behind_the_damaged_message_that_its_own_log_has(
+    bases: list[Base], tmp_path: Path
+) -> None:
+    (base,), store = [base for base in bases if base.name == "compaction-5.3.3"], tmp_path / "store"
+    make_half_of_the_last_message(base, store)
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+    assert faults_of_check(store, base) == []
+
+
+def test_a_compaction_log_is_built_beside_a_message_that_became_a_half_one(bases: list[Base], tmp_path: Path) -> None:
+    (base,), store = [base for base in bases if base.name == "compaction-5.3.3"], tmp_path / "store"
+    queue = make_half_of_the_last_message(base, store)
+    units = queue.read_bytes()
+    end = max(at for at in range(0, len(units), UNIT) if any(units[at : at + UNIT]))
+    queue.write_bytes(units[:end] + bytes(len(units) - end))
+    assert [words.split()[1] for words in faults_of_check(store, base)] == ["compaction-ahead"]
+    rebuild(StoreLayout(str(store), base.conf), ("compaction",))
+    assert faults_of_check(store, base) == []
+
+
+def faults_of_check(store: Path, base: Base) -> list[str]:
+    return [fault for fault in faults_of(store, base.conf, "5.3") if fault.startswith("check")]

@@ -36,8 +36,8 @@ class LiveTopics:
 
     Args:
         warn: called with each reason why an answer is not whole.
-        say: called with what no broker tells.
-        system: give the broker's own topics as well.
+        say: called with what no broker reports.
+        system: include the broker's own topics.
     """
 
     queue_row = LiveQueueInfo
@@ -50,7 +50,7 @@ class LiveTopics:
         return ask(self._target, self._warn, self.gather_summaries)
 
     def details(self, topic: str) -> TopicDetails | None:
-        """One topic with its queues, by broker and queue id; None where no broker has it."""
+        """One topic with its queues, by broker and queue id; None if no broker has it."""
         return ask(self._target, self._warn, lambda questions: self._details(questions, topic))
 
     async def gather_summaries(self, questions: Questions) -> list[TopicSummary]:
@@ -85,10 +85,10 @@ class LiveTopics:
             questions, [queue for queue, bounds in queues.items() if bounds.max_offset > max(bounds.min_offset, 0)]
         )
         self._say_untold("bytes")
-        known = {name for table in tables.values() for name in table}
+        names = {name for table in tables.values() for name in table}
         return TopicDetails(
-            summary=self._summary(topic, tables, ranges, consumers, known),
-            queues=[_queue(queue, bounds, firsts.get(queue), consumers) for queue, bounds in queues.items()],
+            summary=self._summary(topic, tables, ranges, consumers, names),
+            queues=[_queue(queue, found, firsts.get(queue), consumers) for queue, found in queues.items()],
         )
 
     async def _fetch_consumers(self, questions: Questions, nodes: Iterable[Node]) -> Consumers:
@@ -99,7 +99,7 @@ class LiveTopics:
     ) -> TopicSummary:
         configs = {node: table[topic] for node, table in tables.items() if topic in table}
         known_ranges = [ranges.of(node, topic) for node in configs if (node, topic) not in ranges.missing]
-        queues = [bounds for table in known_ranges for bounds in table.values()]
+        queues = [offsets for by_id in known_ranges for offsets in by_id.values()]
         first = next(iter(configs.values()))
         attributes = [config.attributes for config in configs.values()]
         return TopicSummary(
@@ -108,28 +108,39 @@ class LiveTopics:
             configured=True,
             readQueueNums=sum(config.read_queue_nums for config in configs.values()),
             writeQueueNums=sum(config.write_queue_nums for config in configs.values()),
-            perm=self._agree_on(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
-            order=self._agree_on(topic, "order", configs, [config.order for config in configs.values()]),
+            perm=self._agreed(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
+            order=self._agreed(topic, "order", configs, [config.order for config in configs.values()]),
             queues=sum(queue.max_offset > 0 for queue in queues) if known_ranges else None,
             messages=sum(map(_count, queues)) if known_ranges else None,
             groups=len({group for topics in consumers.values() for group in topics.get(topic, ())}),
             lastStoreTimestamp=max((queue.last_update_timestamp for queue in queues), default=0) or None,
-            messageType=self._agree_on(
-                topic, "messageType", configs, [table.get("message.type") for table in attributes]
+            messageType=self._agreed(
+                topic,
+                "messageType",
+                configs,
+                [names.get("message.type") for names in attributes],
             ),
-            queueType=self._agree_on(topic, "queueType", configs, [table.get("queue.type") for table in attributes]),
-            cleanupPolicy=self._agree_on(
-                topic, "cleanupPolicy", configs, [table.get("cleanup.policy") for table in attributes]
+            queueType=self._agreed(
+                topic,
+                "queueType",
+                configs,
+                [names.get("queue.type") for names in attributes],
+            ),
+            cleanupPolicy=self._agreed(
+                topic,
+                "cleanupPolicy",
+                configs,
+                [names.get("cleanup.policy") for names in attributes],
             ),
             bytes=None,
         )
 
-    def _agree_on(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
-        """What all brokers say of a topic; None, and a line, where they do not say the same."""
+    def _agreed(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
+        """A topic's value if all brokers agree; otherwise None, and the difference is reported."""
         if len(set(values)) == 1:
             return values[0]
-        said = ", ".join(f"{node.name} {value}" for node, value in zip(configs, values, strict=True))
-        self._say(f"topic {topic}: brokers differ in {name}: {said}")
+        values_by_broker = ", ".join(f"{node.name} {value}" for node, value in zip(configs, values, strict=True))
+        self._say(f"topic {topic}: brokers differ in {name}: {values_by_broker}")
         return None
 
     def _say_untold(self, *names: str) -> None:

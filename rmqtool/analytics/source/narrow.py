@@ -71,7 +71,10 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
     if way is None:
         return None
     hint = int(way.scan[-1][0])
-    end = log.end(hint)[0] if log.segments.find(hint) else log.segments.files[-1].end
+    end = log.segments.files[-1].end
+    if log.segments.find(hint):
+        newest = log.last(hint)
+        end = newest.end if newest is not None else hint
     scanned = sum((max(end, start) if stop is None else stop) - start for start, stop in way.scan)
     return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
 

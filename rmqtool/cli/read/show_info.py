@@ -11,11 +11,11 @@ from rich.text import Text
 from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.text import plain, room_of, use_color
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.lookup.info import StoreInfo
 from rmqtool.words import command_line
 
 if TYPE_CHECKING:
     from rmqtool.admin.live.info import ClusterFacts
+    from rmqtool.services.lookup.info import StoreInfo
 
 NO_WIDTH = 1 << 20
 _MANY, _LARGEST = 40, 20  # of more topics, only this many are shown
@@ -74,7 +74,7 @@ def size_text(size: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def show(info: StoreInfo, form: str) -> None:
+def show(info: "StoreInfo", form: str) -> None:
     """Print it."""
     out = console(form)
     state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"

@@ -102,6 +102,9 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
     if report.tornProperties:
         torn = counted(report.tornProperties, "message")
         note(f"{torn} with torn properties taken all the same: lost+found has the record as it was, too")
+    if report.mendedPorts:
+        mended = counted(report.mendedPorts, "message")
+        note(f"{mended} with an impossible port copied with port 0: lost+found also has the record as it was")
     if report.leftOut:
         note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"

@@ -18,7 +18,7 @@ class PullAtOnce:
     """Reads pulls; not thread-safe.
 
     Args:
-        code: which code reads.
+        code: the implementation to use, C or Python.
     """
 
     def __init__(self, *, code: Code | None = None) -> None:

@@ -15,7 +15,7 @@ from formats.config.files import Topics
 from formats.message.build import BLANK_SIZE, build_blank
 from formats.message.properties import KEYS, TAGS, parse
 from formats.message.read import Record
-from formats.primitives import java_hash
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, java_hash
 from formats.queues.batch import END_UNIT, SIZE, BatchEntry, build, valid_prefix
 from formats.queues.batch import as_array as units_of
 from formats.variants import compaction
@@ -221,10 +221,11 @@ class CompactionBuilder:
         start = last.physical_offset + last.size if last is not None else None
         topic = entries.topic.encode("utf-8", "surrogateescape")
         for item in self.log.walk(start, crc=False):
-            if isinstance(item, LocatedRecord) and (item.record.topic, item.record.queue_id) == (
-                topic,
-                entries.queue_id,
-            ):
+            if not isinstance(item, LocatedRecord):
+                continue
+            record = item.record
+            queued = record.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+            if queued and (record.topic, record.queue_id) == (topic, entries.queue_id):
                 raise Refused(f"{entries.path}: lacks messages that the log has: rebuild consumequeue first")
 
     def _add_message(self, messages: dict[int, _Message], queue: CompactionQueue, item: LocatedRecord) -> None:

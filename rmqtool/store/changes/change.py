@@ -17,10 +17,8 @@ store in between.
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
-from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.progress import Stage, stage
@@ -168,6 +166,8 @@ class Change:
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
         # in parallel, so that the disk is not idle in between; the largest files first
         staged.sort(key=lambda path: os.stat(path).st_blocks, reverse=True)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_SYNCS) as pool:
             for _done in pool.map(sync, staged):
                 pass
@@ -176,7 +176,7 @@ class Change:
         beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
         store = identity(self.places)
         self.signals.defer()
-        self._head = Head(manifests.FORMAT, token_hex(8), number, self.command, "committed", store, beside)
+        self._head = Head(manifests.FORMAT, os.urandom(8).hex(), number, self.command, "committed", store, beside)
         with self.held_off():  # raises if a broker has come since the preparation; nothing was changed yet
             self.write_manifest("committed")
             self.apply()
@@ -355,7 +355,7 @@ class Change:
                 if action.was is None:
                     raise Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
             action.known = True
-        head.format, head.run, head.store = manifests.FORMAT, token_hex(8), identity(self.places)
+        head.format, head.run, head.store = manifests.FORMAT, os.urandom(8).hex(), identity(self.places)
         head.beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
 
     def write_manifest(self, state: str) -> None:

@@ -91,6 +91,11 @@ class QueuePuts:
         return self._columns[2][self._row]
 
     @property
+    def counts(self) -> Column:
+        """How many messages each record holds."""
+        return numbers_of(self._numbers, self._row, self.queue_offset)[1]
+
+    @property
     def ends(self) -> Column:
         """Physical offset after each message."""
         physical, size, *_others = self._columns
@@ -110,6 +115,11 @@ class QueuePuts:
         base, count = numbers_of(self._numbers, self._row, self._columns[2][self._row])
         units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
         return units
+
+    def since(self, number: int) -> "QueuePuts":
+        """Those from one on."""
+        row, entries = self._row[number:], self.entries[number:]
+        return QueuePuts(self._columns, row, entries, steady=self.steady, numbers=self._numbers)
 
     def with_codes(self, tags_codes: Column) -> "QueuePuts":
         """A copy with other tags codes."""

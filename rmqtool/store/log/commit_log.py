@@ -39,6 +39,11 @@ class LocatedRecord(NamedTuple):
         """Its actual offset in the log, whatever offset the record itself states."""
         return self.file.base + self.at
 
+    @property
+    def end(self) -> int:
+        """Physical offset after the record."""
+        return self.physical_offset + self.record.total_size
+
     def messages(self) -> "Iterator[LocatedRecord]":
         """The messages in the record: those of an inner batch (5.x), otherwise the record itself."""
         if is_inner_batch(self.record.sys_flag):
@@ -102,30 +107,35 @@ class CommitLog:
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return LocatedRecord(file, at, record)
 
-    def end(self, hint: int = -1) -> tuple[int, int | None]:
-        """(offset after the last record, store timestamp of that record), reading up to the first damage.
+    def end(self) -> tuple[int, int | None]:
+        """(offset after the last record, store timestamp of that record), reading up to the first damage."""
+        newest = self.last()
+        return (newest.end, newest.record.store_timestamp) if newest is not None else (max(self.min_offset, 0), None)
+
+    def last(self, hint: int = -1) -> LocatedRecord | None:
+        """The last record, reading up to the first damage; None without any.
 
         Args:
             hint: an offset at which a record may begin, such as the end of the last message known to a queue; nothing
-                before it is read.
+                before it is read. By default the last three files are read.
         """
         files = self.segments.files
         if not files:
-            return 0, None
-        last: int | None = None
+            return None
+        newest: LocatedRecord | None = None
         file = self.segments.find(hint) if hint >= 0 else None
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
             start = record_start(file.map(), at)
-            record = record_at(file.map(), start, file.size, crc=False)
+            record = record_at(file.map(), start, file.size)
             if isinstance(record, Record):
+                newest = LocatedRecord(file, start, record)
                 at = start + record.total_size
-                last = record.store_timestamp
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
             if following is None:
-                return file.base + at, last
+                return newest
             file, at = following, 0
 
     def walk(

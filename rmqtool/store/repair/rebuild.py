@@ -7,9 +7,10 @@ Config files are mended whatever the state of the store.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,25 +27,28 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
+from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
+from rmqtool.store.dispatch.lives import Lives, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
-from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
-from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import command_line, counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.repair.config_doctor import ConfigOutcome
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -66,7 +70,7 @@ class RebuildReport:
     queues: int
     queueEntries: int
     indexEntries: int
-    configs: list[ConfigOutcome] = field(default_factory=list)  # only for the part config
+    configs: "list[ConfigOutcome]" = field(default_factory=list)  # only for the part config
     warnings: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # only for the part files: what the user must repair
     actions: list[str] = field(default_factory=list)
@@ -87,6 +91,27 @@ class _Observed:
     last_store_timestamp: int = 0
 
 
+class _PresentLives(Dispatcher):
+    """Puts into each queue what it has since its topic was made for the last time.
+
+    Attributes:
+        lives: of each queue.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lives: dict[QueueKey, Lives] = {}
+
+    def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
+        lives = self.lives.setdefault((topic, queue_id), Lives())
+        physical = puts.entries["physical_offset"].astype(np.int64)
+        for rows, begins in lives.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
+            if begins:
+                self.queues.pop((topic, queue_id), None)
+                puts = puts.since(rows.start)
+        super()._put(topic, queue_id, puts)
+
+
 class Rebuild:
     """Dispatches the whole log into empty queues and an empty index.
 
@@ -101,11 +126,12 @@ class Rebuild:
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
         batch_topics = inputs.rules.batch_topics
-        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
+        self.dispatcher = _PresentLives({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._observed = _Observed()
         self._left_out: set[str] = set()  # deleted topics
+        self._former = Counter[str]()  # messages by topic that was made again, of before that
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -139,6 +165,8 @@ class Rebuild:
                 file.release()
                 if "consumequeue" in self.parts and not self._continues(file, end, last=number + 2 >= len(files)):
                     break
+        if "consumequeue" in self.parts:
+            self._leave_former_out()
         for queue in self.dispatcher.queues.values() if "consumequeue" in self.parts else ():
             if queue.misplaced:
                 # dispatch would move entries away from their queue offsets; the files on disk may be better
@@ -153,6 +181,25 @@ class Rebuild:
             self._old = OldQueues(self.inputs, self._staged, self.dispatcher.queues)
         self._add_warnings()
         self.dispatcher.index.finish()
+
+    def _leave_former_out(self) -> None:
+        """Messages from before their topics were deleted and made again are in no queue."""
+        lives = self.dispatcher.lives
+        there = {(topic, queue_id) for topic, queue_id, path in self._queue_dirs() if self.inputs.layout.files_in(path)}
+        remade = find_remade({key: (of_queue, key in there) for key, of_queue in lives.items()})
+        for (topic, queue_id), of_queue in sorted(lives.items()):
+            if topic in self._left_out:
+                continue
+            if queue_id in remade.get(topic, ()):
+                del self.dispatcher.queues[topic, queue_id]
+                self._former[topic] += of_queue.messages
+            if topic in remade:
+                self._former[topic] += of_queue.former
+            elif of_queue.former:
+                self.warnings.append(
+                    f"topic {topic} queue {queue_id} was numbered from 0 on again: its "
+                    f"{counted(of_queue.former, 'message')} from before get no entries (salvage numbers all)"
+                )
 
     def _continues(self, file: Segment, end: End, *, last: bool) -> bool:
         """Whether records continue in the next file.
@@ -257,6 +304,11 @@ class Rebuild:
             self.warnings.append(
                 f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
                 "topic (mqadmin updateTopic), stop the broker and rebuild"
+            )
+        for topic, messages in sorted(self._former.items()):
+            self.warnings.append(
+                f"topic {topic} was deleted and made again (check: topic-remade): its {counted(messages, 'message')} "
+                f"from before {'gets' if messages == 1 else 'get'} no entries"
             )
         if self._observed.wrong_bodies:
             self.warnings.append(
@@ -385,6 +437,8 @@ def _run(
 ) -> RebuildReport:
     left: list[str] = []
     if CONFIG in parts:
+        from rmqtool.store.repair.config_doctor import ConfigDoctor
+
         doctor = ConfigDoctor(layout)
         doctor.run()
         actions = doctor.prepare(change)

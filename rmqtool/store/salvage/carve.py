@@ -42,7 +42,6 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
-from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
@@ -52,7 +51,7 @@ from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
+from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
@@ -112,7 +111,7 @@ class Salvage:
         self._delays: str | None = None
         self.left_out: list[str] = []
         self.in_tier = 0  # messages that are only in the tier
-        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
+        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = self.mended_ports = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
         """Carry out the salvage.
@@ -147,6 +146,7 @@ class Salvage:
         # until everything is done the store counts as not cleanly stopped, so that a broker rebuilds instead of
         # trusting it
         make_file(os.path.join(self.target, "abort")).close()
+        make_file(os.path.join(self.target, "lock")).close()  # without it recover would plan first, and then do it
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
         for item in self._open_tiered().by_time():
@@ -197,6 +197,7 @@ class Salvage:
             leftOut=self.left_out,
             warnings=[*self._initial_warnings, *self.warnings],
             tornProperties=self.torn,
+            mendedPorts=self.mended_ports,
             takenFromTier=self.in_tier,
             notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
@@ -234,6 +235,8 @@ class Salvage:
         """
         new = StoreLayout(self.target, self._conf())
         if open_queue(new, TOPIC, QUEUE_ID) is not None:
+            from rmqtool.store.repair.rebuild import TIMER, rebuild
+
             report = rebuild(new, (TIMER,), backup=self._scratch())
             self.warnings += report.warnings
 
@@ -282,6 +285,10 @@ class Salvage:
         if (torn := torn_properties(record)) is not None:  # brokers accept it, and so must later readers
             self.torn += 1
             self.lost.keep(located.file.path, located.at, located.physical_offset, record.total_size, torn)
+        if (mended := mend_ports(record)) is not record:
+            self.mended_ports += 1
+            self.lost.keep(located.file.path, located.at, located.physical_offset, record.total_size, WRONG_PORT)
+            record = mended
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
@@ -320,7 +327,7 @@ class Salvage:
 
     def _copy_tiered(self, located: LocatedRecord) -> None:
         """Copy a message that is only in the tier; it is in a plain queue, and not a half message."""
-        record, span = located.record, span_of(located.record)
+        record, span = mend_ports(located.record), span_of(located.record)
         queue = self.queues[record.topic, record.queue_id]
         if record.queue_offset < queue.next_old:
             return  # follows damage

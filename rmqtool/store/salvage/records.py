@@ -5,6 +5,9 @@ from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from formats.message.read import Record
 from formats.primitives import INNER_BATCH
 
+_PORTS = 1 << 16
+WRONG_PORT = "an impossible port: the message is copied with port 0"
+
 
 def span_of(record: Record) -> int:
     """Number of queue offsets of a record: one, or for an inner batch of 5.x the number of its messages."""
@@ -22,6 +25,14 @@ def pack_moved(old: Record, new: Record) -> bytes:
         again = append_crc(pack(bare))
         return again if len(again) == len(data) else data
     return data
+
+
+def mend_ports(record: Record) -> Record:
+    """The record with port 0 in the place of ports that cannot be, with which Java clients cannot read a message."""
+    if all(0 <= port < _PORTS for port in (record.born_port, record.store_port)):
+        return record
+    born, store = (port if 0 <= port < _PORTS else 0 for port in (record.born_port, record.store_port))
+    return record._replace(born_port=born, store_port=store)
 
 
 def torn_properties(record: Record) -> str | None:

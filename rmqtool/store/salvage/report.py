@@ -36,6 +36,7 @@ class SalvageReport:
     leftOut: list[str] = field(default_factory=list)  # unreadable parts of the source other than messages
     warnings: list[str] = field(default_factory=list)
     tornProperties: int = 0  # messages copied although the end of their properties is lost; also in lost+found
+    mendedPorts: int = 0  # messages copied with port 0 in place of an impossible one; also in lost+found
     takenFromTier: int = 0  # how many of the messages were only in tiered storage
     notTaken: list[NotTaken] = field(default_factory=list)  # messages left out because they are only in the tier
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # queues without messages in the log
