@@ -46,7 +46,7 @@ class Liar:
 
     async def answer(self, upstream: Connection, connection: Connection, request: Command) -> Command | None:
         """The broker's answer, or a lie."""
-        lies = LIES if request.code == C.PULL_MESSAGE else ANY
+        lies = LIES if request.code == C.PULL_MESSAGE else SENDS if request.code in _SENDS else ANY
         names = [
             name for name in sorted(lies) if (not self.kinds or name in self.kinds) and self._may_tell(name, request)
         ]
@@ -191,6 +191,28 @@ LIES: dict[str, Lie] = ANY | {
     "no match": _empty(ResponseCode.PULL_RETRY_IMMEDIATELY),
     "not found": _empty(ResponseCode.PULL_NOT_FOUND),
     "moved": _empty(ResponseCode.PULL_OFFSET_MOVED),
+}
+_SENDS = {C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE}
+
+
+def _stored(**more: int) -> Lie:
+    """The answer to a send, of another queue or with another offset, as of another message that was sent."""
+
+    def lie(_liar: Liar, _connection: Connection, _request: Command, truth: Command) -> Command:
+        fields = dict(truth.fields or {})
+        if truth.code or any(name not in fields for name in more):
+            return truth
+        changed = {name: str(max(int(fields[name]) + by, 0)) for name, by in more.items()}
+        return replace(truth, fields=fields | changed)
+
+    return lie
+
+
+SENDS: dict[str, Lie] = ANY | {
+    "stored in another queue": _stored(queueId=1),
+    "stored far behind": _stored(queueOffset=1000),
+    "stored a little behind": _stored(queueOffset=3),
+    "stored before": _stored(queueOffset=-3),
 }
 OMISSIONS = {"the first is missing", "one is missing"}
 DENIALS = {"no match", "not found", "another queue"}  # the other queue may have nothing that matches

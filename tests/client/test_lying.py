@@ -11,6 +11,7 @@ import pytest
 
 from formats.remoting.frame import Command
 from rmqtool.cli.live import acked
+from rmqtool.cli.live.copying import replay as replay_command
 from rmqtool.client import ClientOptions, From, MessageQueue, PullConsumer, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import Cluster
@@ -23,7 +24,7 @@ from rmqtool.remoting.errors import ConnectionLost, NoAnswer, RemotingError
 from rmqtool.testing import TestBroker, broker
 from tests.amounts import by_turns, some
 from tests.cli.running import Result, rmqtool
-from tests.client.lying import LIES, Liar, Opaques, lied_about
+from tests.client.lying import ANY, LIES, SENDS, Liar, Opaques, lied_about
 from tests.client.peers import peer, run
 from tests.client.test_consuming import fill
 from tests.client.test_hostile_commands import serving
@@ -178,6 +179,25 @@ def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -
     source = made(tmp_path / "origin", topic, 300)
     with through(served, Liar(seed, 0.2)) as namesrv:
         done = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
+    while done.code == 3:
+        assert "goes on from there" in done.err
+        done = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
+    assert done.code == 0, done.err
+    assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))
+
+
+@pytest.mark.parametrize("kind", sorted(SENDS.keys() - ANY.keys()))
+def test_replay_believes_no_place_that_an_answer_tells(
+    served: TestBroker, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next round would be looked for behind it, where an answer to that is lost."""
+    monkeypatch.setattr(replay_command, "_ROUND", 20)
+    topic = f"Placed{sorted(SENDS).index(kind)}"
+    source = made(tmp_path / "origin", topic, 200)
+    liar = Liar(3, 0.3, (kind, "cut"), 80)
+    with through(served, liar) as namesrv:
+        done = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
+    assert liar.told[kind]
     while done.code == 3:
         assert "goes on from there" in done.err
         done = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")

@@ -80,7 +80,7 @@ def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, t
     told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
     assert done.code == 0, done.out
     assert (told["topic-remade"]["topic"], told["topic-remade"]["count"]) == ("Gone", 24)
-    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "consumequeue" / "Gone")
     (store / "checkpoint").unlink()
     (store / "abort").touch()
     done = rmqtool("recover", store, "--yes", "--accept-loss")

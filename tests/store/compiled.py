@@ -28,7 +28,7 @@ def compiled_way() -> Iterator[Counter[str]]:
         patch.setattr(bulk_dispatch, "BATCH_RECORDS", 16)
         patch.setattr(dispatch, "BULK_KEYS", 1)
         # what comes with many records: queues write more than once, and look at their entries piece by piece
-        patch.setattr(queue_builder, "_GATHERED", 100)
+        patch.setattr(queue_builder, "_BUFFER", 100)
         patch.setattr(sparse, "_FIRST", 40)
         patch.setattr(dispatcher, "_MOST_HELD", 2000)
         patch.setattr(bulk_dispatch._Reader, "_find", _counted(bulk_dispatch._Reader._find, gone, "block"))

@@ -136,7 +136,7 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
         first = next(batches)
         rest, end = drained(batches)
         begun = readahead.reader(plain, crc=True)._next
-        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.waiting
+        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.pending
         expected, expected_end = drained(recovery_batches(view, 0, len(view), plain))
         assert rows_of([first, *rest]) == rows_of(expected)
         assert end == expected_end
@@ -182,6 +182,6 @@ def test_what_fails_in_a_block_is_raised(monkeypatch: pytest.MonkeyPatch) -> Non
         raise MemoryError("none left")
 
     raw = positioned([a_record(properties=b"KEYS\x01\xff")] * 20)
-    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_odd", fail)
+    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_plain", fail)
     with pytest.raises(MemoryError, match="none left"):
         drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))

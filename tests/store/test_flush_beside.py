@@ -181,7 +181,7 @@ def test_no_checkpoint_is_written_once_a_broker_loads_the_store(
         assert syncs.reached.wait(30)
         threading.Timer(0.2, syncs.go_on.set).start()
         with monkeypatch.context() as patch:
-            patch.setattr(LiveStore, "_look", disturbed)
+            patch.setattr(LiveStore, "_check_alone", disturbed)
             with pytest.raises(Disturbed, match="every message that was is in the log") as first:
                 store.flush()
         assert (

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
@@ -140,6 +141,20 @@ def test_queues_are_not_emptied_where_the_log_is_not_there(golden_copy: Unpacked
         with pytest.raises(Refused, match="is its disk mounted"):
             rebuild(StoreLayout(str(store)), parts)
     assert tree(store) == before
+
+
+def test_queues_of_expired_messages_do_not_ask_for_a_log(golden_copy: Unpacked) -> None:
+    """All of the log's messages are lost, and its first ones had expired before."""
+    store = golden_copy("compaction-5.3.3")
+    layout = StoreLayout(str(store), conf_of("compaction-5.3.3"))
+    first = CommitLog(layout).segments.files[0]
+    assert first.base > 0
+    write(Path(first.path), 4, bytes(4))
+    recover(layout, release=RELEASES["5.3"], exactly=True)
+    left = StoreLayout(str(store), conf_of("compaction-5.3.3"))
+    assert any(finding.code == "index-ghost" for finding in check_store(left))
+    rebuild(left, ("index",))
+    assert not [finding for finding in check_store(left) if finding.code.startswith("index")]
 
 
 def test_a_damaged_or_unclean_store_is_refused(golden_copy: Unpacked) -> None:

@@ -129,7 +129,7 @@ def test_queues_write_what_they_have_gathered(golden_copy: Unpacked, monkeypatch
     real = files.File.write_early
     monkeypatch.setattr(reading, "BATCH_RECORDS", 20)
     for of_one, of_all in ((1 << 20, 1 << 20), (100, 1 << 20), (1 << 20, 1000)):
-        monkeypatch.setattr(queue_builder, "_GATHERED", of_one)
+        monkeypatch.setattr(queue_builder, "_BUFFER", of_one)
         monkeypatch.setattr(dispatcher, "_MOST_HELD", of_all)
         sizes: list[int] = []
 

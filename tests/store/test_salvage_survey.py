@@ -147,7 +147,7 @@ def test_a_copy_of_a_file_is_passed_over(golden_copy: Unpacked, tmp_path: Path) 
     kept, moved, passed = true_files(log)
     assert [file.path for file in kept] == [str(path) for path in files]
     assert not moved
-    assert [(place.said, place.told) for place in passed] == [(len(files) * FILE, 0)]
+    assert [(file.named_base, file.stated_base) for file in passed] == [(len(files) * FILE, 0)]
     assert salvage(store, tmp_path / "new").messages == count
     # where it is the only one, it counts
     files[0].unlink()

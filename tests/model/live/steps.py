@@ -118,6 +118,7 @@ def power_cut(world: World) -> None:
     if not path.exists() or not (lines := path.read_bytes().splitlines(keepends=True)) or b'"done"' not in lines[-1]:
         return
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][: world.rng.choice((0, 1, 9))])
+    world.cut_journals.add(world.journals)
     world.note("the journal has lost that a round was done")
 
 
@@ -255,6 +256,8 @@ def _consume_with(world: World, kind: str, consumer: _Consumer, around: Around |
         except (ClientError, RemotingError) as err:
             print(err, file=sys.stderr)
             return 3
+        except KeyboardInterrupt:
+            return 130
         return 0
 
     done = _run(world, around, kind, group=group, instead=instead)
