@@ -74,6 +74,16 @@ def row_dict(row: Any) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
+class PlainRow:
+    """Base of rows that are dataclasses of plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return row_dict(self)
+
+
 def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -> dict[str, Any]:
     """One message as machine output has it.
 

@@ -199,9 +199,9 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
-        from rmqtool.cli.startup.unknown_options import check_options
+        from rmqtool.cli.startup.usage_errors import check_line
 
-        check_options(argv)
+        check_line(argv)
         from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)

@@ -23,7 +23,7 @@ from rmqtool.remoting.errors import RemotingError
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.serving import NAME, Serving
-from tests.server.test_broker import records, send
+from tests.server.serving import records, send
 from tests.server.test_popping import handles, pop
 
 _INVISIBLE = 4_000

@@ -24,7 +24,7 @@ from rmqtool.remoting.signing import Credentials, sign
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import address_of, pattern
 from rmqtool.server.serve import Served, ServeOptions
-from tests.server.test_broker import address, pull, send
+from tests.server.serving import address, pull, send
 
 ADMIN = Credentials("the-admin", "admin-secret")
 WRITER = Credentials("the-writer", "writer-secret")

@@ -19,7 +19,7 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.append.flushing import Unsynced
 from rmqtool.store.disk.files import File
 from rmqtool.store.disk.lock import Disturbed
-from tests.server.test_broker import _CONF, address, send, serving
+from tests.server.serving import CONF, address, send, serving
 
 
 async def stored(client: Connection, body: bytes) -> int:
@@ -77,7 +77,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
     """The kernel marks pages of a failed sync as clean: a second sync would succeed and prove nothing."""
     store = tmp_path / "store"
     options = ServeOptions(
-        broker_conf=_CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
+        broker_conf=CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
     )
     syncs = []
 
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
     assert (store / "abort").exists()
     assert (store / "checkpoint").read_bytes() == before[0]
     assert len(syncs) == 1
-    with Store(store, write=True, broker_conf=_CONF, mend=True) as again:
+    with Store(store, write=True, broker_conf=CONF, mend=True) as again:
         assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]
 
 
@@ -113,7 +113,7 @@ def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_ta
 ) -> None:
     """The first failing write may be that of a table, or of the log in a client's request."""
     options = ServeOptions(
-        broker_conf=_CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
+        broker_conf=CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
     )
 
     def step(*_args: object) -> None:
@@ -132,5 +132,5 @@ def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_ta
             assert await stored(client, b"refused") != ResponseCode.SUCCESS
 
     asyncio.run(come())
-    with Store(tmp_path / "store", write=True, broker_conf=_CONF, mend=True) as again:
+    with Store(tmp_path / "store", write=True, broker_conf=CONF, mend=True) as again:
         assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]

@@ -17,7 +17,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store.store import Store
 from tests.amounts import by_turns
-from tests.server.test_broker import _CONF, address, pull, records, send
+from tests.server.serving import CONF, address, pull, records, send
 
 QUEUES = 4
 
@@ -87,7 +87,7 @@ def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
     flush: str, small: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    conf = {**_CONF, "flushDiskType": flush}
+    conf = {**CONF, "flushDiskType": flush}
     options = ServeOptions(
         broker_conf=conf, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
     )

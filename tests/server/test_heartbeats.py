@@ -15,7 +15,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V4_9, V5_3
-from tests.server.test_broker import pull, send, serving
+from tests.server.serving import pull, send, serving
 
 
 async def beat(client: Connection, fingerprint: int, *topics: str) -> h.HeartbeatAnswer:

@@ -23,7 +23,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
 from rmqtool.server.metrics import page
 from rmqtool.server.serve import Served, ServeOptions
-from tests.server.test_broker import address, pull, send
+from tests.server.serving import address, pull, send
 
 _CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000"}
 Labels = frozenset[tuple[str, str]]

@@ -25,7 +25,7 @@ from rmqtool.server.broker import registration
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.open_store import broker_state
 from tests.client.peers import ok, peer
-from tests.server.test_broker import address, send, serving
+from tests.server.serving import address, send, serving
 
 
 def known(store: Path) -> set[str]:

@@ -21,7 +21,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.services.popping.records import Records
 from rmqtool.store.append.answers import PutResult, PutStatus
-from tests.server.test_broker import digest, positions, pull, records, send, serving
+from tests.server.serving import digest, positions, pull, records, send, serving
 
 CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000", "mappedFileSizeTimerLog": "52000"}
 

@@ -13,7 +13,7 @@ from formats.remoting.frame import Command
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import RELEASES, V5_3
-from tests.server.test_broker import digest, send, serving
+from tests.server.serving import digest, send, serving
 from tests.server.test_popping import CONF
 
 _ON = CONF | {"recallMessageEnable": "true"}

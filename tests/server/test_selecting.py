@@ -16,7 +16,7 @@ from rmqtool.client.cluster.errors import BrokerError
 from rmqtool.remoting.client import open_connection
 from rmqtool.rules.releases import RELEASES
 from rmqtool.server.serve import Served, ServeOptions
-from tests.server.test_broker import address
+from tests.server.serving import address
 
 CONF = {"enablePropertyFilter": "true"}
 

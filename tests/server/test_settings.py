@@ -10,7 +10,7 @@ from formats.remoting.fields import from_fields
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
-from tests.server.test_broker import pull, send, serving
+from tests.server.serving import pull, send, serving
 
 
 def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rmqtool.services.lookup.info import store_info
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
 from tests.conftest import Unpacked
-from tests.server.test_broker import address
+from tests.server.serving import address
 
 CASES = [
     "torn-last-record",

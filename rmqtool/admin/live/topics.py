@@ -88,7 +88,7 @@ class LiveTopics:
         names = {name for table in tables.values() for name in table}
         return TopicDetails(
             summary=self._summary(topic, tables, ranges, consumers, names),
-            queues=[_queue(queue, found, firsts.get(queue), consumers) for queue, found in queues.items()],
+            queues=[_queue(queue, bounds, firsts.get(queue), consumers) for queue, bounds in queues.items()],
         )
 
     async def _fetch_consumers(self, questions: Questions, nodes: Iterable[Node]) -> Consumers:

@@ -7,8 +7,9 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
+    LISTING,
     BrokerConfOption,
-    LimitOption,
+    Listing,
     Output,
     OutputOption,
     QueueOption,
@@ -69,9 +70,7 @@ def delay_due(
     queue: QueueOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes.
 
@@ -88,17 +87,17 @@ def delay_due(
     from rmqtool.services.timers.timers import open_timers
 
     warn = Warnings()
-    log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
+    log, now = need_messages(store, listing.broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), open_timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
     choice = RowChoice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
-    chosen = not every or bool(choice.given) or limit is not None or not timers.present
+    chosen = not every or bool(choice.given) or listing.limit is not None or not timers.present
     if not chosen:  # thousands at a time, in columns
         rows = chain(levels, timers.blocks())
     else:
         in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
-        rows = choice(chain(levels, in_timer), limit)
+        rows = choice(chain(levels, in_timer), listing.limit)
     names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
-    write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
+    write_rows(listing.output.value, DelayedMessage, rows, names, wide=("keys",))
     return choice.ends(warn.tell()) if chosen else warn.tell()

@@ -15,12 +15,14 @@ from rmqtool.cli.framework.choice import RowChoice, first, matches, no_match, wa
 from rmqtool.cli.framework.opening import need_log, open_groups, open_store
 from rmqtool.cli.framework.options import (
     ANY_GROUP,
+    LISTING,
     BakOption,
     BroadcastOption,
     BrokerConfOption,
     BrokerOption,
     GroupChoice,
     LimitOption,
+    Listing,
     Output,
     OutputOption,
     StoreDir,
@@ -132,9 +134,7 @@ def group_lag(
 def group_inflight(
     store: StoreDir,
     choice: GroupChoice = ANY_GROUP,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
 
@@ -146,13 +146,13 @@ def group_inflight(
     from rmqtool.services.popping.in_flight import InFlight, MessagesInFlight
 
     warn = Warnings()
-    popped = MessagesInFlight(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    popped = MessagesInFlight(need_log(store, listing.broker_conf), int(time.time() * 1000), warn)
     chosen = RowChoice(vars(choice))
     names = (
         *("group", "state", "topic", "queueId", "queueOffset", "popTimestamp", "visibleTimestamp", "reconsumeTimes"),
         *("msgId", "keys"),
     )
-    write_rows(output.value, InFlight, chosen(popped.in_flight(), limit), names, wide=("keys",))
+    write_rows(listing.output.value, InFlight, chosen(popped.in_flight(), listing.limit), names, wide=("keys",))
     return chosen.ends(warn.tell())
 
 

@@ -8,11 +8,15 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
+    ANY_ORIGIN,
+    LISTING,
     Body,
     BodyOption,
     BrokerConfOption,
     GroupOption,
     LimitOption,
+    Listing,
+    OriginChoice,
     Output,
     OutputOption,
     SinceOption,
@@ -74,9 +78,7 @@ def retry_list(
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List what consumer groups gave back: scheduled, waiting, in-flight, retried (failed again), dead, or done.
 
@@ -87,28 +89,23 @@ def retry_list(
     from rmqtool.services.retries.retries import RetryInfo
 
     warn = Warnings()
-    retries = _open_retries(store, broker_conf, warn)
+    retries = _open_retries(store, listing.broker_conf, warn)
     asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
     choice = RowChoice(asked, topic="originTopic")
-    rows = choice(retries.retries(_by_name(consumer_group)), limit)
+    rows = choice(retries.retries(_by_name(consumer_group)), listing.limit)
     names = (
         *("group", "state", "reconsumeTimes", "originTopic", "storeTimestamp", "deliverTimestamp", "queueOffset"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(output.value, RetryInfo, rows, names, wide=("keys",))
+    write_rows(listing.output.value, RetryInfo, rows, names, wide=("keys",))
     return choice.ends(warn.tell())
 
 
 @command("dlq list", "rmqtool dlq list store --group lab-consumer --output csv")
 def dlq_list(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    origin: OriginChoice = ANY_ORIGIN,
+    listing: Listing = LISTING,
 ) -> int:
     """List dead letters with the topic and id that they had at first, and when each retry was.
 
@@ -120,24 +117,21 @@ def dlq_list(
     from rmqtool.services.retries.retries import DeadLetter
 
     warn = Warnings()
-    retries = _open_retries(store, broker_conf, warn)
-    choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
-    rows = choice((letter for letter, _found in retries.dead_letters(_by_name(consumer_group))), limit)
+    retries = _open_retries(store, listing.broker_conf, warn)
+    choice = RowChoice(vars(origin), topic="originTopic")
+    rows = choice((letter for letter, _found in retries.dead_letters(_by_name(origin.group))), listing.limit)
     names = (
         *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(output.value, DeadLetter, rows, names, wide=("keys",))
+    write_rows(listing.output.value, DeadLetter, rows, names, wide=("keys",))
     return choice.ends(warn.tell())
 
 
 @command("dlq export", "rmqtool dlq export store --group lab-consumer --body base64")
 def dlq_export(
     store: StoreDir,
-    consumer_group: GroupOption = None,
-    topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    origin: OriginChoice = ANY_ORIGIN,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.ndjson,
@@ -156,8 +150,8 @@ def dlq_export(
     warn = Warnings()
     retries = _open_retries(store, broker_conf, warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
-    choice = RowChoice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
-    letters = retries.dead_letters(_by_name(consumer_group))
+    choice = RowChoice(vars(origin), topic="originTopic")
+    letters = retries.dead_letters(_by_name(origin.group))
     dead = ((letter, message) for letter, message in letters if letter.state == "dead" and choice.has(letter))
     shown = limit_rows(dead, limit, letters)
     rows = (

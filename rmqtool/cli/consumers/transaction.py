@@ -8,15 +8,14 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
 from rmqtool.cli.framework.options import (
+    ANY_ORIGIN,
+    LISTING,
     BrokerConfOption,
-    GroupOption,
-    LimitOption,
+    Listing,
+    OriginChoice,
     Output,
     OutputOption,
-    SinceOption,
     StoreDir,
-    TopicOption,
-    UntilOption,
 )
 
 
@@ -41,13 +40,8 @@ def transaction_list(
             help="Only these: pending, committed, rolled-back, given-up or passed; may be repeated.",
         ),
     ] = None,
-    producer_group: GroupOption = None,
-    topic: TopicOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    origin: OriginChoice = ANY_ORIGIN,
+    listing: Listing = LISTING,
 ) -> int:
     """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
 
@@ -60,15 +54,20 @@ def transaction_list(
     from rmqtool.services.transactions.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
-    asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
+    asked = {"state": state, **vars(origin)}
     choice = RowChoice(asked, group="producerGroup")
-    rows = choice(Transactions(need_messages(store, broker_conf, tier=False), warn).all(), limit)
+    rows = choice(Transactions(need_messages(store, listing.broker_conf, tier=False), warn).all(), listing.limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
     )
     write_rows(
-        output.value, TransactionInfo, rows, names, wide=("keys", "note"), spare=("checkTimes", "halfQueueOffset")
+        listing.output.value,
+        TransactionInfo,
+        rows,
+        names,
+        wide=("keys", "note"),
+        spare=("checkTimes", "halfQueueOffset"),
     )
     return choice.ends(warn.tell())
 

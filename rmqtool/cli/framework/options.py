@@ -219,4 +219,24 @@ class GroupChoice:
     queue: QueueOption = None
 
 
-ANY_TIME, ANY_MESSAGE, ANY_GROUP = Times(), MessageChoice(), GroupChoice()
+@dataclass(frozen=True)
+class OriginChoice:
+    """Which messages that a broker keeps for a group, by the topic that they came from."""
+
+    group: GroupOption = None
+    topic: TopicOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How rows of a store are listed."""
+
+    limit: LimitOption = None
+    output: OutputOption = Output.text
+    broker_conf: BrokerConfOption = None
+
+
+ANY_TIME, ANY_MESSAGE, ANY_GROUP, ANY_ORIGIN = Times(), MessageChoice(), GroupChoice(), OriginChoice()
+LISTING = Listing()

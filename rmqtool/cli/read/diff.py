@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import need_messages
-from rmqtool.cli.framework.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir
+from rmqtool.cli.framework.options import LISTING, Listing, Output, StoreDir
 
 if TYPE_CHECKING:
     from rmqtool.cli.render.output import Column
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def diff(
     store: StoreDir,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The store to compare it with.")],
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
     other_conf: Annotated[
         str | None, typer.Option("--other-conf", metavar="FILE", help="The properties file of OTHER's broker.")
     ] = None,
@@ -35,20 +33,20 @@ def diff(
     from rmqtool.cli.render.rows import Warnings, columns_of, names_of
     from rmqtool.services.comparison.stores import Difference, compare_stores
 
-    first_log = need_messages(store, broker_conf, what="not compared")
+    first_log = need_messages(store, listing.broker_conf, what="not compared")
     second_log = need_messages(other, other_conf, what="not compared")
     warn, names = Warnings(), names_of(Difference)
     comparison = compare_stores(first_log.layout, second_log.layout, warn)
-    rows = (row.to_dict() for row in first(comparison.differences, limit))
-    if output in PEOPLE:
+    rows = (row.to_dict() for row in first(comparison.differences, listing.limit))
+    if listing.output in PEOPLE:
         _sum_up(comparison)
         if comparison.differences:
-            write_all(writer(output, names, _columns()), rows)
-    elif output is Output.csv:
-        if not PARTS.write(comparison, output):
+            write_all(writer(listing.output, names, _columns()), rows)
+    elif listing.output is Output.csv:
+        if not PARTS.write(comparison, listing.output):
             write_all(writer("csv", names, columns_of(Difference)), rows)
     else:
-        write_object(output.value, with_times(comparison.to_dict()))
+        write_object(listing.output.value, with_times(comparison.to_dict()))
     return max(warn.tell(), 0 if comparison.equal else 1)
 
 

@@ -9,10 +9,12 @@ from rmqtool.cli.framework.opening import need_log, need_messages
 from rmqtool.cli.framework.options import (
     ANY_MESSAGE,
     ANY_TIME,
+    LISTING,
     Body,
     BodyOption,
     BrokerConfOption,
     LimitOption,
+    Listing,
     MessageChoice,
     OffsetOption,
     Output,
@@ -88,9 +90,7 @@ def index_dump(
     headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,
     offset: OffsetOption = None,
     times: Times = ANY_TIME,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List index files or their entries, oldest first.
 
@@ -99,8 +99,8 @@ def index_dump(
     """
     from rmqtool.cli.read.run_files import run_index_dump, run_index_headers, selection
 
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, listing.broker_conf).layout
     chosen = selection(MessageChoice(offset=offset, since=times.since, until=times.until))
     if headers:
-        return run_index_headers(layout, chosen, limit, output.value)
-    return run_index_dump(layout, chosen, limit, output.value)
+        return run_index_headers(layout, chosen, listing.limit, listing.output.value)
+    return run_index_dump(layout, chosen, listing.limit, listing.output.value)

@@ -7,11 +7,13 @@ import typer
 from rmqtool.cli.framework.app import command
 from rmqtool.cli.framework.opening import live_target, need_log, need_messages, open_topics
 from rmqtool.cli.framework.options import (
+    LISTING,
     Body,
     BodyOption,
     BrokerConfOption,
     KeyOption,
     LimitOption,
+    Listing,
     Output,
     OutputOption,
     StoreDir,
@@ -26,9 +28,7 @@ def topic_list(
     store: StoreOrTarget,
     topic: TopicOption = None,
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
-    limit: LimitOption = None,
-    output: OutputOption = Output.text,
-    broker_conf: BrokerConfOption = None,
+    listing: Listing = LISTING,
 ) -> int:
     """List topics: settings, queues on disk, messages and their bytes, groups, and when the last message came.
 
@@ -40,14 +40,14 @@ def topic_list(
 
     warn = Warnings()
     choice = RowChoice({"topic": topic})
-    topics = open_topics(store, broker_conf, warn, system=system or bool(topic)).summaries()
-    rows = choice((row for row in topics if system or topic or row.kind != "system"), limit)
+    topics = open_topics(store, listing.broker_conf, warn, system=system or bool(topic)).summaries()
+    rows = choice((row for row in topics if system or topic or row.kind != "system"), listing.limit)
     hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
     shown = [name for name in names_of(TopicSummary) if name not in hidden]
     if live_target(store) is None:
         shown.insert(shown.index("messages") + 1, "bytes")
     spare = ("configured", "order", "perm", "writeQueueNums", "readQueueNums", "lastStoreTimestamp")
-    write_rows(output.value, TopicSummary, rows, shown, spare=spare)
+    write_rows(listing.output.value, TopicSummary, rows, shown, spare=spare)
     return choice.ends(warn.tell())
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from formats.config.files import kind_of
-from rmqtool.contract import row_dict
+from rmqtool.contract import PlainRow, row_dict
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.services.comparison.logs import Differing, LogComparison, compare_logs
 from rmqtool.services.consumers.groups import compare
@@ -22,7 +22,7 @@ _VERSION = "dataVersion"  # a counter and a time, different in every broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(PlainRow):
     """One difference between two stores.
 
     Attributes:
@@ -46,10 +46,6 @@ class Difference:
     messages: int | None = None
     first: str | None = None
     second: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.config.files import OffsetTable, QueueOffset
 from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.contract import row_dict
+from rmqtool.contract import PlainRow
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
@@ -28,7 +28,7 @@ Key = tuple[str, str, int]  # topic, group, queue id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLag:
+class GroupLag(PlainRow):
     """One queue of a group, as the broker counts its lag.
 
     ``state``: ok, behind, none (no offset yet: counts as 0), expired (the next message to consume is gone), ahead (the
@@ -56,13 +56,9 @@ class GroupLag:
         """Its contribution to a sum: an offset beyond the queue's end is not a negative lag."""
         return max(self.diff or 0, 0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagSum:
+class LagSum(PlainRow):
     """The lags of one group, or of one group in one topic, added up."""
 
     group: str
@@ -78,13 +74,9 @@ class LagSum:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupInfo:
+class GroupInfo(PlainRow):
     """One group known to the store."""
 
     group: str
@@ -105,13 +97,9 @@ class GroupInfo:
         object.__setattr__(self, "lag", self.diff)
         object.__setattr__(self, "retryLag", self.retryDiff)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetChange:
+class OffsetChange(PlainRow):
     """One offset in two snapshots; None if missing in one."""
 
     group: str
@@ -120,10 +108,6 @@ class OffsetChange:
     offset: int | None
     otherOffset: int | None
     change: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
 
 
 class _Place(NamedTuple):

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from formats.config.files import ConsumerOffsets
-from rmqtool.contract import row_dict
+from rmqtool.contract import PlainRow
 from rmqtool.errors import UnreadableStore
 from rmqtool.services.lookup.configs import FILES, sort_offsets
 from rmqtool.services.lookup.queue_messages import TopicQueues
@@ -16,7 +15,7 @@ from rmqtool.store.tier.tier import Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetRow:
+class OffsetRow(PlainRow):
     """The offset of a group in a queue. ``diff`` counts unconsumed messages; None without the queue."""
 
     topic: str
@@ -31,23 +30,15 @@ class OffsetRow:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredOffset:
+class StoredOffset(PlainRow):
     """One offset of a group as it is stored."""
 
     group: str
     topic: str
     queueId: int
     consumerOffset: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
 
 
 def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[OffsetRow]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.topic_kinds import kind_of, nature
-from rmqtool.contract import row_dict
+from rmqtool.contract import PlainRow
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, offsets_of, topics_of
 from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
@@ -42,7 +42,7 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSummary:
+class TopicSummary(PlainRow):
     """One topic. For a live cluster, numbers are totals over all brokers; what brokers do not report is None."""
 
     topic: str
@@ -65,10 +65,6 @@ class TopicSummary:
     def nature(self) -> list[str]:
         """Its kind, and other properties that a normal topic does not have."""
         return nature(self.topic, self.kind, self.messageType, self.queueType, self.cleanupPolicy)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return row_dict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -296,13 +296,13 @@ class Store:
         return only_tiered(self.layout, lambda _topic, _queue_id: True)
 
     def _in_tier(self, tiered: "OnlyTiered", topic: str, queue_id: int, offsets: range) -> Iterator[StoredMessage]:
-        found = 0
+        count = 0
         for item in tiered.walk_queue(topic, queue_id, offsets):
             if isinstance(item, LocatedRecord):
-                found += 1
+                count += 1
                 yield StoredMessage(item)
-        if found < len(offsets):
-            missing = counted(len(offsets) - found, "message")
+        if count < len(offsets):
+            missing = counted(len(offsets) - count, "message")
             self.warnings.append(f"{topic} queue {queue_id}: {missing} in the tier cannot be read: skipped")
 
     def _entries(

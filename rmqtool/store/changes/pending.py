@@ -79,7 +79,7 @@ def find(places: Places, home: str | None = None) -> Run | None:
     """
     known = runs(places, home)
     if (marker := read_marker(places)) is not None:
-        run = find_marked(marker, places, home, known)
+        run = find_marked(marker, places, known)
         if run.state in ("committed", UNDOING):
             return run
         # the marker is removed before the manifest is set to its final state, so that state was set for another copy of

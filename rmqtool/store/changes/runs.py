@@ -189,7 +189,7 @@ def read_marker(places: Places) -> Marker | None:
         raise CorruptFile(path, None, f"not a marker of rmqtool: {err}") from err
 
 
-def find_marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -> Run:
+def find_marked(marker: Marker, places: Places, known: list[Run]) -> Run:
     """The run that a mark refers to.
 
     Raises:

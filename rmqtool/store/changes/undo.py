@@ -188,13 +188,13 @@ def _save(change: Change, action: Action) -> None:
     while os.path.lexists(target := os.path.join(folder, f"{number:06d}-{os.path.basename(action.path)}")):
         number += 1
     if action.do == "zero":  # it will be written to, so a hard link would not preserve it
-        _copy_range(change, action, target)
+        _copy_range(action, target)
     else:
         link_aside(action.path, target)
     sync_all({folder, *map(os.path.dirname, created)})
 
 
-def _copy_range(change: Change, action: Action, target: str) -> None:
+def _copy_range(action: Action, target: str) -> None:
     with open_file(action.path) as file, make_file(target) as out:
         for at, data in file.written_parts(action.start, action.stop):
             out.write(at - action.start, data)

@@ -253,8 +253,8 @@ def refuse_misfits(layout: StoreLayout) -> list[str]:
     Raises:
         Refused: the configuration sets such a length.
     """
-    found = misfits(layout)
-    for misfit in found:
+    wrong_sizes = misfits(layout)
+    for misfit in wrong_sizes:
         if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
             raise Refused(f"{layout.root}: {misfit.describe(layout.conf)}")
-    return [misfit.describe(layout.conf) for misfit in found]
+    return [misfit.describe(layout.conf) for misfit in wrong_sizes]

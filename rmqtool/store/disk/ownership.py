@@ -45,17 +45,23 @@ def give_as(fd: int, folder: str) -> None:
     _give(fd, model.st_uid, model.st_gid, mode)
 
 
+def _find_missing(path: str) -> list[str]:
+    """A directory and its parents, as far as they do not exist, outermost first."""
+    missing: list[str] = []
+    while not os.path.isdir(path):
+        missing.insert(0, path)
+        path = os.path.dirname(path)
+    return missing
+
+
 def make_folders_as(path: str, model: str) -> list[str]:
     """Create a directory and its missing parents with the owner and mode of another directory.
 
     Returns:
         The created directories, outermost first. Their names are not durable yet.
     """
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):
+    missing = _find_missing(path)
+    for folder in missing:
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -63,7 +69,7 @@ def make_folders_as(path: str, model: str) -> list[str]:
                 give_as(fd, model)
             finally:
                 os.close(fd)
-    return missing[::-1]
+    return missing
 
 
 def make_folders(path: str) -> list[str]:
@@ -72,11 +78,8 @@ def make_folders(path: str) -> list[str]:
     Returns:
         The created directories, outermost first. Their names are not durable yet.
     """
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):
+    missing = _find_missing(path)
+    for folder in missing:
         above = os.stat(os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder)
@@ -85,7 +88,7 @@ def make_folders(path: str) -> list[str]:
                 _give(fd, above.st_uid, above.st_gid, stat.S_IMODE(above.st_mode))
             finally:
                 os.close(fd)
-    return missing[::-1]
+    return missing
 
 
 def find_closed(path: str) -> int:

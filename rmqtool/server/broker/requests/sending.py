@@ -183,13 +183,13 @@ class Sending:
     def store(self) -> Failed | None:
         """Store waiting messages and answer; returns the error if topics could not be created."""
         waiting, self._waiting = self._waiting, []
-        made, failed = set(self._made), self._make_topics()
+        created, failed = set(self._made), self._make_topics()
         if failed is not None:
             lost = [item for item in waiting if self._context.state.topic(item.message.topic) is None]
             _answer([(item, failed.answer(item.call.request)) for item in lost])
             waiting = [item for item in waiting if self._context.state.topic(item.message.topic) is not None]
         if waiting:
-            self._store(waiting, made)
+            self._store(waiting, created)
         return failed
 
     def _make_topics(self) -> Failed | None:
@@ -205,22 +205,22 @@ class Sending:
 
     def _store(self, waiting: list[_Sent], made: Container[str]) -> None:
         try:
-            results: Sequence[PutResult] = self._context.store.append_many([one.message for one in waiting])
+            results: Sequence[PutResult] = self._context.store.append_many([item.message for item in waiting])
         except (OSError, RmqError) as err:
             failed = self._context.failure("messages cannot be stored", err)
-            _answer([(one, failed.answer(one.call.request)) for one in waiting])
+            _answer([(item, failed.answer(item.call.request)) for item in waiting])
             return
         both = list(zip(waiting, results, strict=True))
-        answers = [(one, self._answer_of(one.call, one.queue_id, result)) for one, result in both]
+        answers = [(item, self._answer_of(item.call, item.queue_id, result)) for item, result in both]
         if made and self._context.announced is not None:
-            first = [(one, answer) for one, answer in answers if one.message.topic in made]
-            answers = [(one, answer) for one, answer in answers if one.message.topic not in made]
+            first = [(item, answer) for item, answer in answers if item.message.topic in made]
+            answers = [(item, answer) for item, answer in answers if item.message.topic not in made]
             self._announcing.add(task := asyncio.create_task(_answer_after(self._context.announced(), first)))
             task.add_done_callback(self._announcing.discard)
         _answer(answers)
-        for one, result in both:
+        for item, result in both:
             if result.ok:
-                self._count(one.message.topic, 1, result.size)
+                self._count(item.message.topic, 1, result.size)
         for key in {(result.topic, result.queue_id) for result in results if result.ok}:
             self._context.arrivals.publish(*key)
 

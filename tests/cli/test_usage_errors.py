@@ -1,4 +1,4 @@
-"""Wrong options are answered before the command is loaded, in the words of the whole command line."""
+"""Usage errors that are found before the command is loaded have the words of the whole command line."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from typer.main import get_command
 
 from rmqtool.cli.commands import COMMANDS
 from rmqtool.cli.framework.app import app, load, run
-from rmqtool.cli.startup.unknown_options import check_options
+from rmqtool.cli.startup.usage_errors import check_line
 from rmqtool.errors import BadValue
 
 
@@ -24,7 +24,7 @@ def test_a_wrong_option_is_answered_as_by_the_command(name: str) -> None:
     for wrong in ("--bogus", "--outptu=json", "--limt", "--hepl"):
         for line in ([*name.split(), wrong], [*name.split(), "STORE", wrong, "json"]):
             with pytest.raises(BadValue) as early:
-                check_options(line)
+                check_line(line)
             with pytest.raises(BadValue) as late:
                 run(line, {})
             assert str(early.value) == str(late.value)
@@ -35,13 +35,33 @@ def test_every_option_that_a_command_has_passes(name: str) -> None:
     for parameter in options(name):
         for option in (*parameter.opts, *parameter.secondary_opts):
             value = [] if parameter.is_flag else ["--bogus"]
-            check_options([*name.split(), option, *value])
+            check_line([*name.split(), option, *value])
             if not parameter.is_flag and option.startswith("--"):
-                check_options([*name.split(), f"{option}=1"])
+                check_line([*name.split(), f"{option}=1"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_alone_is_answered_as_by_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(name.split())
+    command: Any = get_command(app)
+    for word in name.split():
+        command = command.commands[word]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    if not any(argument.required for argument in arguments) or arguments[0].nargs != 1:
+        check_line(name.split())
+        return
+    with pytest.raises(BadValue) as early:
+        check_line(name.split())
+    with pytest.raises(BadValue) as late:
+        run(name.split(), {})
+    assert str(early.value) == str(late.value)
+    monkeypatch.setenv("RMQTOOL_TARGET", "@lab")
+    if COMMANDS[name].live:
+        check_line(name.split())
 
 
 def test_words_that_are_no_options_pass() -> None:
     for line in ([], ["--bogus"], ["no-such-command", "--bogus"], ["topic"], ["info", "--", "--bogus"]):
-        check_options(line)
-    check_options(["group", "lag", "STORE", "--group", "--bogus"])
-    check_options(["query-time", "STORE", "Orders", "0", "-48h"])
+        check_line(line)
+    check_line(["group", "lag", "STORE", "--group", "--bogus"])
+    check_line(["query-time", "STORE", "Orders", "0", "-48h"])
