@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rmqtool.store.layout.parts import PartFate
 from rmqtool.store.salvage.empty_queues import EmptyQueue
 from rmqtool.store.salvage.lost_found import LostRange
 from rmqtool.store.tier.left_behind import NotTaken
@@ -39,7 +40,8 @@ class SalvageReport:
     takenFromTier: int = 0  # of the messages, those that only tiered storage had
     notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # that the log has no message of
+    parts: list[PartFate] = field(default_factory=list)  # every part of the source, and what the new store has of it
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "parts": [part._asdict() for part in self.parts]}
