@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from formats.endings import Ending
-from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.store.disk.remote import file_size, uri_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of
@@ -43,10 +42,6 @@ class Split:
     def place(self) -> str:
         """Where it begins, for the name of a file."""
         return f"{self.base + self.start:020d}" + (f"-t{self.tier:05d}" if self.tier is not None else "")
-
-    def choice_of(self, choice: MessageChoice) -> MessageChoice:
-        """What of a choice applies here: a range of the log says nothing of positions in tiered storage."""
-        return choice if self.tier is None else replace(choice, start=None, stop=None)
 
     def segment(self) -> Segment:
         """The file, to be read."""
