@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import api_page, readme
+from tests import api_page, readme, settings_page
 from tests.cli.test_help import check_example
 
 BENCH = re.compile(r"^python (?:-m tests\.bench\.(\w+)|tests/bench/(\w+)\.py)(.*)$", re.MULTILINE)
@@ -21,6 +21,12 @@ def page(name: str) -> str:
 
 def test_the_api_reference_is_as_the_docstrings_are() -> None:
     assert page("api") == api_page.page(), "run python -m tests.api_page"
+
+
+def test_the_table_of_settings_is_as_the_data_are() -> None:
+    assert page("settings") == settings_page.page(), "run python -m tests.settings_page"
+    assert "| `enableAcceleratedRecovery` | boolean | 5.4 | `false` |" in page("settings")
+    assert "| `checkCommitLogOffsetOnRecover` | boolean | 5.5 | `false` |" in page("settings")
 
 
 def files_of(name: str) -> dict[str, str]:

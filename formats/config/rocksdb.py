@@ -20,6 +20,7 @@ Pairs = Iterable[tuple[bytes, bytes]]
 
 SINGLE = "config/metadata"  # relative to the store; since 5.4
 V2 = "config/rdb"
+HIDDEN = "(hidden)"  # in place of a password
 _PREFIX, _VERSION, _ENTRY, _MARK = 1, 1, 2, 1
 _JSON = 1  # first byte of a value
 _NUMBERS = {"consumerOffset.json": 1, "topics.json": 3, "subscriptionGroup.json": 4}
@@ -33,6 +34,9 @@ class Table(NamedTuple):
     inner: str | None  # member that wraps the map in a value
     family: str  # family of its entries in the single database; the one of its version has "Version" appended
 
+
+ACCOUNTS = {"users": "User", "acls": "Acl"}
+"""Databases below ``config/`` of the auth module (5.3 and later): a JSON value for each name or subject."""
 
 TABLES = {
     "topics.json": Table("config/topics", "topicConfigTable", None, "topic"),
@@ -74,6 +78,23 @@ def as_file(name: str, families: Mapping[str, Pairs], *, single: bool = False) -
         if forbidden:
             content["forbiddenTable"] = forbidden
     return content
+
+
+def accounts(pairs: Pairs) -> dict[Key, Value]:
+    """Users by name, or access lists by subject; passwords are left out.
+
+    Source: auth.authentication.model.User, auth.authorization.model.Acl; LocalAuthenticationMetadataProvider.
+
+    Raises:
+        FormatError: a value is not JSON as brokers write it; the reason has its key.
+    """
+    entries: dict[Key, Value] = {}
+    for key, value in pairs:
+        account = _parse_value(key, value)
+        if isinstance(account, dict) and "password" in account:
+            account["password"] = HIDDEN
+        entries[_text(key)] = account
+    return entries
 
 
 def bounds_of(name: str) -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpoint; store-formats 8.1 to 8.3.
 """
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,18 @@ OUT_MS, DELETE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 DELIVER_MS, DELAY_SEC, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
 REQUESTS = DELIVER_MS, DELAY_SEC, DELAY_MS  # properties that a sender may set
 ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"
+WHEEL = "timerwheel"  # its file
+_SNAPSHOT = re.compile(rf"{WHEEL}\.([0-9]{{1,19}})")
 _CHUNK = 1 << 16  # units checked at a time
+
+
+def snapshot_flag(name: str) -> int:
+    """End of the timer log when a snapshot of the wheel was taken, by its file's name; -1 for another file.
+
+    Source: TimerWheel.getMaxSnapshotFlag of 5.4 and 5.5.
+    """
+    match = _SNAPSHOT.fullmatch(name)
+    return int(match[1]) if match is not None else -1
 
 
 class Slot(NamedTuple):

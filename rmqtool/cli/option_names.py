@@ -160,7 +160,7 @@ group lag --by: queue topic group
 import --engine: auto 4.9 5.3 5.5
 init --engine: auto 4.9 5.3 5.5
 manual page: emergencies commands installing machine-output recipes writing services serving administration library
-  client consuming api sql spark remote mqadmin promises formats developing glossary
+  client consuming api sql spark remote mqadmin promises formats settings developing glossary
 mirror --engine: auto 4.9 5.3 5.5
 query-offset --engine: auto 4.9 5.3 5.5
 query-time --engine: auto 4.9 5.3 5.5

@@ -104,7 +104,7 @@ def test_an_unknown_topic_is_a_usage_error_that_lists_them() -> None:
 def test_topics_are_completed() -> None:
     words = {"COMP_WORDS": "rmqtool manual s", "COMP_CWORD": "2", "_RMQTOOL_COMPLETE": "complete_bash"}
     plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
-    assert process(env={**plain, **words}).out.split() == ["services", "serving", "spark", "sql"]
+    assert process(env={**plain, **words}).out.split() == ["services", "serving", "settings", "spark", "sql"]
 
 
 def test_a_page_needs_neither_a_terminal_nor_a_library() -> None:

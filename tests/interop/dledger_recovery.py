@@ -47,12 +47,12 @@ class Member(NamedTuple):
     @property
     def data(self) -> list[Path]:
         """Files of its entries."""
-        return sorted(path for path in (self.folder / "data").iterdir() if path.is_file())
+        return sorted(path for path in (self.folder / "data").iterdir() if path.name.isdigit())
 
     @property
     def index(self) -> list[Path]:
         """Files of its index."""
-        return sorted((self.folder / "index").iterdir()) if (self.folder / "index").exists() else []
+        return sorted(path for path in (self.folder / "index").glob("*") if path.name.isdigit())
 
 
 def entries_in(path: Path) -> list[int]:

@@ -38,7 +38,7 @@ def lines(settings: dict[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     """Each of them in turn."""
     if reason := broker.available(VERSIONS[request.param]):
@@ -63,7 +63,10 @@ def test_a_broker_starts_where_check_says_so(release: str, name: str, tmp_path: 
 
 
 @by_turns(7)
+@pytest.mark.parametrize("release", VERSIONS)
 def test_the_known_settings_are_those_of_the_classes(release: str) -> None:
+    if reason := broker.available(VERSIONS[release]):
+        pytest.skip(reason)
     assert data_path(release).read_text() == written(release)
 
 

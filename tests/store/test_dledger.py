@@ -392,3 +392,53 @@ def test_no_entries_at_all(damaged: Path, tmp_path: Path) -> None:
     shutil.rmtree(damaged / "dledger-n2" / "data")
     with pytest.raises(UnreadableStore, match="whose entries are not here"):
         Salvage(StoreLayout(str(damaged)), str(tmp_path / "new")).run()
+
+
+# -- what a start does -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_start_changes_nothing_of_a_whole_log(name: str, member: Get) -> None:
+    node, (case, folder, count) = member(name), MEMBERS[name]
+    result = rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    last = roles.entries_of(case, folder)[-1]
+    ledger = report["dledger"]
+    assert (ledger["beginIndex"], ledger["endIndex"], ledger["endTerm"]) == (0, count - 1, last["term"])
+    assert ledger["endPosition"] == report["afterLoad"]["maxPhyOffset"] == last["pos"] + last["size"]
+    assert (report["actions"], report["loadOk"], report["lost"]) == ([], True, [])
+
+
+# (last entry, units of the index that are written) after a start; the library says the same (tests.interop)
+STARTS: list[tuple[Callable[[Path], None], tuple[int, int] | None]] = [
+    (cut_last_header, (244, 0)),
+    (stale_behind, (245, 0)),
+    (skip_index, (239, 0)),
+    (lower_term, (239, 0)),
+    (break_body, (245, 0)),
+    (break_index, (245, 196)),
+    (cut_index, (245, 46)),
+    (remove_index, (245, 246)),
+    (commit_all, (245, 0)),
+    (break_marks, None),
+]
+
+
+@pytest.mark.parametrize(("damage", "expected"), STARTS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_start_of_a_damaged_log(
+    damage: Callable[[Path], None], expected: tuple[int, int] | None, damaged: Path
+) -> None:
+    damage(damaged)
+    before = prints(damaged)
+    report = json.loads(rmqtool("recover", damaged, "--dry-run", "--output", "json").out)
+    assert prints(damaged) == before
+    assert report["loadOk"] is (expected is not None)
+    if expected is None:
+        assert "committedIndex" in report["refusals"][0]
+        assert report["nextSteps"]
+        return
+    ledger = report["dledger"]
+    assert (ledger["endIndex"], ledger["unitsWritten"]) == expected
+    assert ledger["committedIndex"] == (245 if damage is commit_all else 236)
+    assert sum(loss["messages"] for loss in report["lost"]) == {skip_index: 6, lower_term: 6}.get(damage, 0)

@@ -287,3 +287,18 @@ def test_each_message_stands_once_whatever_is_damaged(
     assert "error" not in {finding["severity"] for finding in rows("check", tmp_path / "new")}
     if damage is lose_log_head:  # what was in both comes out of the tier
         assert len(found) > 370 - 30
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_dump_that_is_repeated_has_them_from_its_first_run(case: str, left: Get, tmp_path: Path) -> None:
+    import pyarrow.dataset as ds
+
+    node, words = left(case), ("--runner", "local", "--since-last")
+    for _run in range(2):
+        result = rmqtool("dump-to-parquet", node.store, tmp_path / "out", *words, *node.options())
+        assert result.code == 0, result.err
+        table = ds.dataset(tmp_path / "out").to_table(columns=["topic", "queueId", "queueOffset", "body"]).to_pylist()
+        assert len(table) == len(served(case))
+        assert {key_of(row): hashlib.sha256(row["body"]).hexdigest() for row in table} == {
+            key: one["message"]["bodySha256"] for key, one in served(case).items()
+        }

@@ -36,7 +36,7 @@ from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
-from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
+from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere, need_readable_log
 from rmqtool.version import __version__
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def dump_to_parquet(
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)
-    for warning in messages_elsewhere(layout, what="not written", reads=_reads_tier(options)):
-        if tell is not None:
-            tell(f"warning: {warning}")
-        else:
-            warnings.warn(warning, stacklevel=2)
     with clean(out):
+        for warning in _elsewhere(layout, out, options):
+            if tell is not None:
+                tell(f"warning: {warning}")
+            else:
+                warnings.warn(warning, stacklevel=2)
         output = open_output(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
         )
@@ -145,7 +145,7 @@ class _Dump:
         self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
         if options.since_last:
             self._splits = self._position.exact(self._splits)
-        if _reads_tier(options):
+        if _reads_tier(options, begun=self._before is not None):
             self._splits += plan_tier(layout, number=len(self._splits))
         self._choice = MessageChoice(options.topics, options.since, options.until, start, stop)
 
@@ -214,9 +214,21 @@ class _Dump:
         return replace(self._position, next=self._reached.next) if self._reached.last < 0 else self._reached
 
 
-def _reads_tier(options: DumpOptions) -> bool:
-    """Return whether messages only in tiered storage are dumped too; they are outside of any range of offsets."""
-    return not options.since_last and options.start_offset is None and options.stop_offset is None
+def _elsewhere(layout: StoreLayout, out: str, options: DumpOptions) -> Iterator[str]:
+    """Describe the messages that are not in this log, and that no earlier run has written into the output."""
+    begun = options.since_last and manifest_of(out) is not None
+    if begun:
+        return log_elsewhere(layout, "not written")
+    return messages_elsewhere(layout, what="not written", reads=_reads_tier(options, begun=False))
+
+
+def _reads_tier(options: DumpOptions, *, begun: bool) -> bool:
+    """Return whether messages only in tiered storage are dumped too; they are outside of any range of offsets.
+
+    Args:
+        begun: whether an earlier run has written them into the output.
+    """
+    return not begun and options.start_offset is None and options.stop_offset is None
 
 
 def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:

@@ -168,7 +168,7 @@ def _run(job: Job, task: Task) -> Done | SplitFailure:
 
 
 def _rows(job: Job, split: Split, file: Segment, tally: SplitTally) -> Iterator[Any]:
-    read = batches(split, job.choice, tally, job.batch_bytes, file=file, views=True)
+    read = batches(split, job.choice.of_tier(split.tier), tally, job.batch_bytes, file=file, views=True)
     if job.selection is None:
         yield from read
         return

@@ -55,7 +55,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         split: Split = partition.split
-        for batch in batches(split, self._choice, SplitTally(), columns=self._columns):
+        for batch in batches(split, self._choice.of_tier(split.tier), SplitTally(), columns=self._columns):
             number = pa.repeat(pa.scalar(split.number, pa.int64()), batch.num_rows)
             yield batch.append_column(pa.field(_SPLIT, pa.int64(), nullable=False), number)
 

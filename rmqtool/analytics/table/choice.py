@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any
@@ -34,6 +34,14 @@ class MessageChoice:
     queue_stop: int | None = None
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+
+    def of_tier(self, tier: int | None) -> "MessageChoice":
+        """What of it applies to a split: a range of the log says nothing of positions in tiered storage.
+
+        Args:
+            tier: of the split; None for one of the log.
+        """
+        return self if tier is None else replace(self, start=None, stop=None)
 
     def in_range(self, physical_offset: int) -> bool:
         """Return whether a physical offset is selected."""

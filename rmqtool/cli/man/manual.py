@@ -40,6 +40,7 @@ class Topic(StrEnum):
     mqadmin = "mqadmin"
     promises = "promises"
     formats = "formats"
+    settings = "settings"
     developing = "developing"
     glossary = "glossary"
 

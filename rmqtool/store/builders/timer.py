@@ -216,8 +216,11 @@ class TimerBuilder:
             file.cut(timer.WHEEL_SIZE)
             for time, slot in self._slots.items():
                 file.write(timer.slot_index(time, self.files.precision) * timer.SLOT_SIZE, timer.build_slot(slot))
-        change.put(self.files.wheel_path, staged)
+        change.put(self.files.plain_path, staged)
         steps.append("put timerwheel")
+        for _flag, path in self.files.snapshots:  # a start would load the newest of them
+            change.remove(path)
+            steps.append(f"remove {os.path.relpath(path, self.files.layout.root)}")
 
     def _build_checkpoint(self, change: Change, steps: list[str], end: int) -> None:
         taken = self.queue.max_offset
@@ -240,7 +243,8 @@ def remove_timer(files: TimerFiles, change: Change) -> tuple[list[str], str]:
         Descriptions of the steps, and a warning for the user.
     """
     paths = [*(file.path for file in files.log), *(path for path in files.log.foreign if os.path.isfile(path))]
-    paths += [path for path in (files.wheel_path, files.checkpoint_path) if exists(path)]
+    paths += [path for path in (files.plain_path, files.checkpoint_path) if exists(path)]
+    paths += [path for _flag, path in files.snapshots]
     for path in paths:
         change.remove(path)
     if files.point.last_read_time <= 0:

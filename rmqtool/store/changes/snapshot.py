@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from formats.variants.timer import snapshot_flag
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -20,7 +21,8 @@ class Snapshot:
 
     def __init__(self, layout: StoreLayout, named: Iterable[str] = ()) -> None:
         self._seen: dict[str, _Seen] = {}
-        self._alone = [*(layout.path(name) for name in _FILES), *named]
+        wheels = (entry.path for entry in layout.entries() if snapshot_flag(entry.name) >= 0)
+        self._alone = [*(layout.path(name) for name in _FILES), *wheels, *named]
         self._logs = list(layout.commit_log_paths)
         for folder in (*self._logs, *map(layout.path, _FOLDERS)):
             self._walk(folder)

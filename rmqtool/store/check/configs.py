@@ -1,10 +1,13 @@
 """Check that config files are readable, and agree with each other and with the queues."""
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from formats.config.file import ConfigFile
 from formats.config.files import NAMES, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics, kind_of
+from formats.config.rocksdb import ACCOUNTS
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
@@ -12,12 +15,13 @@ from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStor
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
-from rmqtool.store.config.files import config_place, read_config
+from rmqtool.store.config.files import config_place, read_accounts, read_config
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.words import counted
 
+T = TypeVar("T")
 _LATE = 60_000  # ms after which a due message counts as delivered, with its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = SYSTEM_PREFIX, "CID_RMQ_SYS_"  # a broker needs no configuration for them
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
@@ -33,6 +37,8 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     for file in ctx.layout.entries("config"):
         if file.name.endswith(".tmp") and kind_of(file.name) is not None:
             ctx.found.add("config-tmp", _path(file.name))
+    for name in ACCOUNTS:
+        _check_database(ctx, _path(name), partial(read_accounts, ctx.layout, name))
     topics, groups = tables.get("topics.json"), tables.get("subscriptionGroup.json")
     offsets = [table for table in tables.values() if isinstance(table, ConsumerOffsets)]
     if isinstance(groups, SubscriptionGroups):
@@ -77,19 +83,24 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
         return None, err.reason, err.at
 
 
+def _check_database(ctx: Context, place: str, read: Callable[[], T]) -> T | None:
+    """What a database below ``config/`` holds; None where it cannot be read, which is told."""
+    try:
+        return read()
+    except CorruptFile as err:
+        ctx.found.add("config-database", place, actual=err.reason)
+    except UnreadableStore as err:
+        ctx.found.add("file-unreadable", place, actual=str(err))
+    except MissingRuntime as err:
+        ctx.found.add("not-checked", place, actual=f"a RocksDB database: {err}")
+    return None
+
+
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     """The table that a broker would start with; None without one."""
     findings = ctx.found
     if (place := config_place(ctx.layout, name)) is not None:
-        try:
-            return read_config(ctx.layout, name)
-        except CorruptFile as err:
-            findings.add("config-database", place, actual=err.reason)
-        except UnreadableStore as err:
-            findings.add("file-unreadable", place, actual=str(err))
-        except MissingRuntime as err:
-            findings.add("not-checked", place, actual=f"a RocksDB database: {err}")
-        return None
+        return _check_database(ctx, place, partial(read_config, ctx.layout, name))
     table, why, at = _read(ctx, name)
     before, bak_why, bak_at = _read(ctx, name + ".bak")
     if table is not None:

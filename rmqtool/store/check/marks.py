@@ -3,7 +3,7 @@
 import os
 
 from formats import checkpoint
-from formats.config.rocksdb import SINGLE, TABLES, V2
+from formats.config.rocksdb import ACCOUNTS, SINGLE, TABLES, V2
 from formats.variants.message_store import PLACE as MESSAGE_STORE
 from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError, UnreadableStore
@@ -12,40 +12,16 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
+from rmqtool.store.layout.parts import part_of
 from rmqtool.store.layout.tier_signs import tiered_folder
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
 from rmqtool.words import counted
 
-_KNOWN = {
-    "commitlog",
-    "consumequeue",
-    "consumequeue_ext",
-    "batchconsumequeue",
-    "index",
-    "checkpoint",
-    "abort",
-    "abort.bak",
-    "lock",
-    MARKER,
-    "config",
-    "timerwheel",
-    "timerlog",
-    "compaction",
-    "epochFileCheckpoint",
-    "epochFileCheckpoint.bak",
-    "brokerIdentity",
-    "brokerIdentity-temp",
-    "kvStore",
-    "RocksDBMessageStore",
-    "rocksdbstore",
-    "tiered_index_file",
-    "tieredstore",
-    "transaction",
-    "timercheck",
-}
-
-_CHECKED_ELSEWHERE = {"consumequeue", "kvStore", MESSAGE_STORE, SINGLE, V2, *(table.place for table in TABLES.values())}
+_CHECKED_ELSEWHERE = {
+    "consumequeue", "kvStore", MESSAGE_STORE, SINGLE, V2,
+    *(table.place for table in TABLES.values()), *(f"config/{name}" for name in ACCOUNTS),
+}  # fmt: skip
 
 
 def _code_of(run: PendingRun) -> str:
@@ -76,8 +52,8 @@ def check_marks(ctx: Context) -> None:
     places = [*layout.commit_log_paths, *filter(None, (tiered_folder(layout),))]
     for entry in layout.entries():
         if (
-            not entry.name.startswith("dledger-")
-            and entry.name not in _KNOWN
+            part_of(entry.name) is None
+            and entry.name not in ("config", MARKER)
             and entry.path not in places
             and not _holds(entry.path, places)
         ):

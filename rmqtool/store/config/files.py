@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from formats.config.file import ConfigFile
 from formats.config.files import kind_of
-from formats.config.rocksdb import ENTRIES, SINGLE, TABLES, V2, as_file, as_file_v2, bounds_of
+from formats.config.rocksdb import ACCOUNTS, ENTRIES, SINGLE, TABLES, V2, accounts, as_file, as_file_v2, bounds_of
 from formats.errors import FormatError
 from formats.fastjson.read import loads
 from formats.fastjson.values import Key, Value
@@ -144,6 +144,8 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
     if "/" in name or name in ("", ".", ".."):
         raise UnreadableStore(f"{name!r} is not a file name")
     path = layout.path("config", name)
+    if (table := read_accounts(layout, name)) is not None:
+        return table
     database = config_database(layout, name)
     if database is not None:
         try:
@@ -157,6 +159,25 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
         return loads(data, cycles=False)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def read_accounts(layout: StoreLayout, name: str) -> dict[Key, Value] | None:
+    """Users or access lists of the auth module; None where the store has no such database.
+
+    Args:
+        name: ``users`` or ``acls``.
+
+    Raises:
+        CorruptFile: the database cannot be read.
+        MissingRuntime: no library to read it.
+    """
+    if name not in ACCOUNTS or place_of(layout.root) is not None or f"config/{name}" not in rocksdb_forms(layout):
+        return None
+    database = Database(layout.path("config", name))
+    try:
+        return accounts(database.items(ENTRIES))
+    except FormatError as err:
+        raise CorruptFile(database.path, None, err.reason) from err
 
 
 def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
@@ -189,3 +210,17 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
             error = str(err)
         kind = ", ".join(model.__name__ for name in names if (model := kind_of(name)) is not None)
         yield ConfigFileInfo(place.rpartition("/")[2], files_below(layout.path(place))[1], kind, error)
+    yield from _list_accounts(layout)
+
+
+def _list_accounts(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
+    for name, kind in ACCOUNTS.items():
+        error = None
+        try:
+            if read_accounts(layout, name) is None:
+                continue
+        except MissingRuntime:
+            continue
+        except CorruptFile as err:
+            error = str(err)
+        yield ConfigFileInfo(name, files_below(layout.path("config", name))[1], kind, error)

@@ -1,8 +1,9 @@
 """Every broker setting of each release, with its type and default.
 
 Source: ``settings-RELEASE.json``, extracted by ``python -m tests.interop.broker_settings`` from the classes of 4.9.8,
-5.3.3 and 5.5.0: what common.MixAll.properties2Object accepts for BrokerConfig, MessageStoreConfig, NettyServerConfig,
-NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup passes to the system.
+5.3.3, 5.4.0 and 5.5.0: what common.MixAll.properties2Object accepts for BrokerConfig, MessageStoreConfig,
+NettyServerConfig, NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup passes to the
+system.
 """
 
 import json
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.rules.releases import RELEASES, Release
+
+FIRST_OF = ("4.9", "5.3", "5.4", "5.5")
+"""The releases whose settings are known, the oldest first. 5.4 goes by the rules of 5.5, but has fewer settings."""
 
 _BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -48,11 +52,29 @@ class Setting(NamedTuple):
 
 
 @cache
+def classes_of(release: str) -> dict[str, dict[str, list[Any]]]:
+    """Class to setting to [type, default], of one of :data:`FIRST_OF`."""
+    classes: dict[str, dict[str, list[Any]]] = json.loads(_path(release).read_bytes())
+    return classes
+
+
+def _path(release: str) -> Path:
+    return Path(__file__).with_name(f"settings-{release}.json")
+
+
+@cache
+def since_of(name: str) -> str | None:
+    """The first of the releases that know a setting; None where none does."""
+    tables = ((release, classes_of(release).values()) for release in FIRST_OF)
+    return next((release for release, classes in tables if any(name in settings for settings in classes)), None)
+
+
+@cache
 def settings_of(release: Release) -> dict[str, Setting]:
     """The settings of a release by name; a release without a file of its own has those of the release before."""
     older = [known for known in RELEASES.values() if known.version < release.version]
-    files = (Path(__file__).with_name(f"settings-{known.name}.json") for known in (release, *reversed(older)))
-    classes = json.loads(next(file for file in files if file.exists()).read_bytes())
+    name = next(known.name for known in (release, *reversed(older)) if _path(known.name).exists())
+    classes = classes_of(name)
     by_name: dict[str, Setting] = {}
     for settings in classes.values():
         for name, (kind, default) in settings.items():

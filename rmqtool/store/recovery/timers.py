@@ -168,8 +168,11 @@ class TimerAtStart:
                 elif not self.exactly:
                     slot = slot._replace(count=self._count(slot.last_position))
                 file.write(number * timer.SLOT_SIZE, timer.build_slot(slot))
-        self.change.put(self.files.wheel_path, staged)
-        self.say("replace", self.files.wheel_path)
+        self.change.put(self.files.plain_path, staged)
+        self.say("replace", self.files.plain_path)
+        for _flag, path in self.files.snapshots:  # a start would load the newest of them
+            self.change.remove(path)
+            self.say("remove", path)
 
     def _count(self, position: int) -> int:
         """Number of messages in a chain, without recalled ones."""

@@ -30,6 +30,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.parts import Fate, PartFate, fates_of
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
@@ -43,6 +44,7 @@ from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
 from rmqtool.store.roles.table import heed
+from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.empty_queues import EmptyQueue, keep_ends
@@ -173,6 +175,7 @@ class Salvage:
         )  # fmt: skip
         self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
         self.warnings += open_halves(self.layout, self.left_out)
+        configs += copy_accounts(self.layout, self.target, self.left_out, self.warnings)
         self._warn_of_skipped()
         remove_tree(self._scratch())
         with suppress(OSError):  # it stays if anything was lost
@@ -201,7 +204,17 @@ class Salvage:
             takenFromTier=self.in_tier,
             notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
+            parts=self._parts(),
         )
+
+    def _parts(self) -> list[PartFate]:
+        """Every part of the source. Those that could not be read are left out, and said to be elsewhere."""
+        names = [entry.name for entry in self.layout.entries()]
+        names += [f"config/{entry.name}" for entry in self.layout.entries("config")]
+        return [
+            part._replace(fate=Fate.LEFT_OUT, words="it could not be read") if part.part in self.left_out else part
+            for part in fates_of(names)
+        ]
 
     def _keep_ends(self) -> list[EmptyQueue]:
         """Create the queues without messages in the new log."""

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rmqtool.store.layout.parts import PartFate
 from rmqtool.store.salvage.empty_queues import EmptyQueue
 from rmqtool.store.salvage.lost_found import LostRange
 from rmqtool.store.tier.left_behind import NotTaken
@@ -40,7 +41,8 @@ class SalvageReport:
     takenFromTier: int = 0  # how many of the messages were only in tiered storage
     notTaken: list[NotTaken] = field(default_factory=list)  # messages left out because they are only in the tier
     emptyQueues: list[EmptyQueue] = field(default_factory=list)  # queues without messages in the log
+    parts: list[PartFate] = field(default_factory=list)  # every part of the source, and what the new store has of it
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for machine output."""
-        return asdict(self)
+        return {**asdict(self), "parts": [part._asdict() for part in self.parts]}

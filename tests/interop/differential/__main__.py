@@ -9,6 +9,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -22,7 +23,7 @@ from tests.store.compiled import compiled_way
 
 _CASES_OF_A_STORE = 10
 _RECORD = 340  # bytes of a message of these, about
-_FORMS = ("plain", "plain", "mixed", "mixed", "extension", "light", "long")
+_FORMS = ("plain", "plain", "mixed", "mixed", "light", "long")
 _SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the stores
     "commitLogRecoverMaxNum": (3, 20),
     "messageIndexSafe": (True,),
@@ -34,7 +35,7 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {  # of 5.4 and later, in some of the st
 def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
     """A store as the engine leaves it, stopped or killed."""
     files, log = rng.randint(2, 30), rng.choice((16384, 24576, 49152))
-    config = sizes(log, rng.randint(20, 300), rng.randint(20, 200), rng.randint(100, 900))
+    config = sizes(log, rng.randint(20, 300), rng.randint(20, 400), rng.randint(800, 4000))
     count = max(20, files * log // _RECORD)
     form = rng.choice(_FORMS[:-1] if engine.version[0] == "4" else _FORMS)
     if form == "mixed":
@@ -43,9 +44,7 @@ def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
         messages = long_topics(rng, count)
     else:
         messages = plain_messages(rng, count, rng.randint(1, 5), rng.randint(1, 6))
-    if form == "extension":
-        config |= {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 65536}
-    elif form == "light":
+    if form == "light":
         config |= {"enableLmq": True, "enableMultiDispatch": True}
         for message in messages[::5]:
             message["properties"] = {**message["properties"], "INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y"}
@@ -63,13 +62,17 @@ def make_store(rng: Random, folder: Path, engine: Engine) -> Base:
     return base
 
 
-def main(release: str, count: int, seed: int) -> int:
-    """So many cases; the number of those that differ."""
+def main(release: str, count: int, seed: int, seconds: float) -> int:
+    """So many cases, or as many as there is time for; the number of those that differ."""
     folder = Path(tempfile.mkdtemp(prefix="rmqtool-differential-"))
     verbs, failed, excepted = list(damage.VERBS), 0, 0
     base: Base | None = None
+    end, done = time.monotonic() + seconds, 0
     with Engine(release) as engine:
         for number in range(count):
+            if time.monotonic() > end:
+                break
+            done += 1
             if base is None or number % _CASES_OF_A_STORE == 0:
                 if base is not None:
                     shutil.rmtree(base.path)
@@ -81,7 +84,7 @@ def main(release: str, count: int, seed: int) -> int:
             if case.problems:
                 failed += 1
                 print(case.text[:4000], flush=True)
-    print(f"{release}, seed {seed}: {count} cases, {failed} differ, {excepted} with a named exception", flush=True)
+    print(f"{release}, seed {seed}: {done} cases, {failed} differ, {excepted} with a named exception", flush=True)
     return failed
 
 
@@ -90,5 +93,6 @@ if __name__ == "__main__":
     parser.add_argument("--release", choices=ALL, default="5.5.0")
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no more cases after that")
     given = parser.parse_args()
-    sys.exit(1 if main(given.release, given.cases, given.seed) else 0)
+    sys.exit(1 if main(given.release, given.cases, given.seed, given.seconds) else 0)

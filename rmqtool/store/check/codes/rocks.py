@@ -124,7 +124,7 @@ ALL = (
     kind(
         "config-database",
         ERROR,
-        "a table of topics, groups or consumer progress in RocksDB that cannot be read",
+        "a table of topics, groups, consumer progress or accounts in RocksDB that cannot be read",
         "RocksDB cannot read the database, or a value in it is not JSON as brokers write it.",
         "Files of the database were lost, cut or damaged, or copied while a broker wrote them.",
         "The broker does not start, or starts without the entry.",

@@ -3,6 +3,7 @@
 Source: store.timer.TimerWheel, TimerLog, TimerCheckpoint.
 """
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,34 @@ class TimerFiles:
         self._counts: dict[int, int] = {}  # by a file's base
 
     @property
+    def plain_path(self) -> str:
+        """Where the wheel is, or would be, where it is no snapshot."""
+        return self.layout.path(timer.WHEEL)
+
+    @property
     def wheel_path(self) -> str:
-        """Path of the wheel, whether it exists or not."""
-        return self.layout.path("timerwheel")
+        """Path of the wheel that the next start loads, whether it exists or not."""
+        return self.snapshots[-1][1] if self._loads_snapshot else self.plain_path
+
+    @cached_property
+    def snapshots(self) -> list[tuple[int, str]]:
+        """(end of the timer log then, path) of each snapshot of the wheel, the newest last.
+
+        A broker of 5.4 or later writes them if ``timerWheelSnapshotFlush`` is on, and loads the one with the greatest
+        number (TimerWheel.getMaxSnapshotFlag).
+        """
+        flags = ((timer.snapshot_flag(entry.name), entry.path) for entry in self.layout.entries())
+        return sorted((flag, path) for flag, path in flags if flag >= 0)
+
+    @cached_property
+    def _loads_snapshot(self) -> bool:
+        """Whether the next start loads a snapshot; without the setting, whichever wheel was written last."""
+        if not self.snapshots:
+            return False
+        if self.layout.conf.text("timerWheelSnapshotFlush") is not None:
+            return self.layout.conf.flag("timerWheelSnapshotFlush", False)
+        times = {entry.name: entry.mtime_ns for entry in self.layout.entries()}
+        return times[os.path.basename(self.snapshots[-1][1])] >= times.get(timer.WHEEL, 0)
 
     @property
     def checkpoint_path(self) -> str:
@@ -90,8 +116,14 @@ class TimerFiles:
 
     @property
     def point(self) -> timer.Checkpoint:
-        """The checkpoint as a broker's start reads it: a short or missing file is padded with zeros."""
-        return timer.parse_checkpoint(self.checkpoint_bytes or b"")
+        """The checkpoint as a broker's start reads it: a short or missing file is padded with zeros.
+
+        If a snapshot is loaded, the timer log was flushed as far as the snapshot says.
+        """
+        point = timer.parse_checkpoint(self.checkpoint_bytes or b"")
+        if self._loads_snapshot and self.snapshots[-1][0] > 0:
+            point = point._replace(last_timer_log_flush_position=self.snapshots[-1][0])
+        return point
 
     @cached_property
     def file_size(self) -> int:

@@ -85,6 +85,11 @@ class LiveTimer:
         other = [file for file in files.log if file.size != self._file_size]
         if other:
             raise Refused(f"{other[0].path}: {other[0].size} bytes, not {self._file_size}: see {self._check}")
+        if files.wheel_path != files.plain_path:
+            raise Refused(
+                f"{files.wheel_path}: the wheel is a snapshot (timerWheelSnapshotFlush), which is not gone on with: "
+                f"{self.layout.command('rebuild', 'timer')} makes a plain one"
+            )
         if files.wheel is None and len(files.wheel_bytes):
             raise Refused(
                 f"{files.wheel_path}: {len(files.wheel_bytes)} bytes, not {timer.WHEEL_SIZE}: see {self._check}"
