@@ -586,6 +586,28 @@ def test_the_timer_cannot_be_switched(engine: str, tmp_path: Path) -> None:
     serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
 
 
+@pytest.mark.parametrize(("engine", "codes"), [("4.9", (3, 3, 3)), ("5.3", (1, 29, 29)), ("5.5", (1, 29, 29))])
+def test_a_static_topic_is_refused_with_a_reason(engine: str, codes: tuple[int, ...], tmp_path: Path) -> None:
+    """Names are checked as a real broker does; 4.9.8 does not know the request. No half of a topic is left behind."""
+
+    async def test(client: Connection) -> None:
+        answers = []
+        for name in ("Static", "a b", "TBW102"):
+            header = h.CreateTopic(
+                topic=name, default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+                topic_filter_type="SINGLE_TAG", topic_sys_flag=0,
+            )  # fmt: skip
+            request = Command(C.UPDATE_AND_CREATE_STATIC_TOPIC, fields=to_fields(header), body=b"{}")
+            answers.append(await client.call(request))
+        assert [answer.code for answer in answers] == list(codes)
+        if codes[0] == ResponseCode.SYSTEM_ERROR:
+            assert "updateTopic makes an ordinary one" in (answers[0].remark or "")
+        route = await client.call(Command(C.GET_ALL_TOPIC_CONFIG))
+        assert b'"Static"' not in route.body
+
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
+
+
 @pytest.mark.parametrize(("engine", "code"), [("4.9", 13), ("5.3", 1), ("5.5", 1)])
 def test_a_batch_that_is_too_large(engine: str, code: int, tmp_path: Path) -> None:
     """Real brokers: 4.9.8 checks the whole body, in 5.x the encoder throws; each message alone would be taken."""
