@@ -1,7 +1,7 @@
 """Broadcasting consumers, and the files with their offsets."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -114,6 +114,15 @@ def test_of_a_torn_file_the_one_before_is_read(tmp_path: Path, torn: bytes) -> N
             assert kept.path.read_bytes() == torn
 
     run(test)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    kept = opened(tmp_path)
+    kept.path.parent.mkdir(parents=True)
+    make(kept.path)
+    with pytest.raises(ClientError, match="not a regular file"):
+        run(kept.open)
 
 
 def test_a_disk_that_takes_nothing_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

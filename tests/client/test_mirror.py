@@ -1,10 +1,11 @@
 """The command mirror, against our own broker, with kills."""
 
 import json
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from rmqtool.cli.live.copying.positions import FILE, MirrorPositions
 from rmqtool.client.copying.steps import ORIGIN
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.services.open_store.broker_state import BrokerState
 from rmqtool.services.open_store.store import Store
 from rmqtool.testing import TestBroker, broker
@@ -258,6 +259,16 @@ def test_positions_that_no_mirror_has_written(wrong: dict[str, Any], tmp_path: P
         Store(store, write=True, broker_conf=conf) as again,
         pytest.raises(CorruptFile, match="not the positions of a mirror"),
     ):
+        MirrorPositions(again)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink(path.name, path)])
+def test_positions_that_are_no_file(make: Callable[[Path], None], tmp_path: Path, conf: str) -> None:
+    store = tmp_path / "copy"
+    Store.create(store, broker_conf=conf).close()
+    (store / FILE).unlink(missing_ok=True)
+    make(store / FILE)
+    with Store(store, write=True, broker_conf=conf) as again, pytest.raises(UnreadableStore, match=FILE):
         MirrorPositions(again)
 
 

@@ -312,6 +312,20 @@ def test_another_file_is_not_taken_for_a_journal(tmp_path: Path, content: str, c
     assert (tmp_path / "origin.replay").read_text() == content
 
 
+@pytest.mark.parametrize("journal", ["fifo", "directory", "/dev/null"])
+def test_a_journal_that_keeps_nothing_is_refused(tmp_path: Path, journal: str) -> None:
+    source = made(tmp_path / "origin", "T", 1)
+    path = tmp_path / journal
+    if journal == "fifo":
+        os.mkfifo(path)
+    elif journal == "directory":
+        path.mkdir()
+    for words in ([], ["--dry-run"]):
+        done = rmqtool("replay", source, "--namesrv", "127.0.0.1:1", "--journal", str(path), *words)
+        assert (done.code, done.out) == (3, "")
+        assert "not a regular file" in done.err or "Is a directory" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [

@@ -157,6 +157,8 @@ class LocalOffsets:
         failure: Exception | None = None
         for path in (self.path, self.path.with_name("offsets.json.bak")):
             try:
+                if path.exists() and not path.is_file():
+                    raise ClientError(f"{path}: not a regular file")  # a FIFO would wait for its other end
                 with open(path, "rb") as file:
                     data = file.read(_MOST_BYTES + 1)
                 if len(data) > _MOST_BYTES:

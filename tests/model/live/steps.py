@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from rmqtool.cli.live import acked
 from rmqtool.cli.live.copying import mirror as mirror_command
 from rmqtool.cli.live.copying import replay as replay_command
+from rmqtool.cli.live.copying.positions import FILE as POSITIONS
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
@@ -28,10 +30,13 @@ from rmqtool.remoting.errors import RemotingError
 from tests.model.commands import STEPPED, Done, Kill, Pause, run
 from tests.model.disks import empty, fill
 from tests.model.live.between import WAYS, Between
+from tests.model.live.odd_files import odd_file
 from tests.model.live.world import REPLAYED, SENT, World, numbers_of
 from tests.model.world import Wrong
 
 _MOST_ATTEMPTS = 12  # some have a limit
+_CLOCKS = (-3_600_000, 3_600_000, -86_400_000 * 400)  # ms that a clock is ahead
+_CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
 _KILLS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -43,11 +48,13 @@ class Around:
         way: what is between it and the broker; empty where nothing is.
         kill: how it is ended.
         meanwhile: what happens while it stands before a step, by its name.
+        clock: ms by which its own clock is wrong.
     """
 
     way: str = ""
     kill: Kill | None = None
     meanwhile: str = ""
+    clock: int = 0
 
     @property
     def quiet(self) -> bool:
@@ -78,7 +85,7 @@ def go(world: World) -> None:
 
 def clock(world: World) -> None:
     """It starts with a clock that is wrong, or right again."""
-    world.broker.clock = world.rng.choice((0, -3_600_000, 3_600_000, -86_400_000 * 400))
+    world.broker.clock = world.rng.choice((0, *_CLOCKS))
     restart(world)
 
 
@@ -191,13 +198,14 @@ def consume(world: World, around: Around | None = None) -> Done:
     wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
     words = (SENT, "--group", world.group, "--ack", "--from", "earliest", "-o", "ndjson", *limit, *orderly)
     done = _run(world, around, "consume", *words)
-    for line in done.out[: done.out.rfind("\n") + 1].splitlines():
+    out = world.output.read_text("utf-8", "replace") if around.way == "full disk" else done.out
+    for line in out[: out.rfind("\n") + 1].splitlines():
         world.seen.add(int(json.loads(line)["body"][1:].partition(">")[0]))
     if done.code == 3 and "made again" in done.err:
         if around.quiet and "group" not in world.remade:
             raise Wrong(f"nothing was made again: {done}")
         world.counts["consume refused"] += 1
-    if done.code in (0, 1) and not limit and not around.kill and not around.meanwhile:
+    if done.code in (0, 1) and not limit and not around.kill and not around.meanwhile and around.way != "full disk":
         if lost := wanted - world.seen:
             raise Wrong(f"not consumed: {sorted(lost)[:10]} ({len(lost)}): {done}")
         world.counts["consumed"] += 1
@@ -283,14 +291,48 @@ COMMANDS: dict[str, Callable[[World, Around | None], Done]] = {
 
 
 def copy_on_full_disk(world: World) -> None:
-    """A copying command whose own disk has hardly any room."""
+    """A command that writes to a disk with hardly any room: a store, a journal, or what a group gets."""
     path = world.home / "own"
     fill(path, world.rng.choice((0, 1, 2, 5, 12)))
     world.note("with hardly any room:")
     try:
-        COMMANDS[world.rng.choice(("replay", "mirror"))](world, Around(way="full disk"))
+        COMMANDS[world.rng.choice(tuple(COMMANDS))](world, Around(way="full disk"))
     finally:
         empty(path)
+
+
+def odd_broker_file(world: World) -> None:
+    """The broker starts with something in its store that is no file of its own, and without it again."""
+    world.down(world.rng.choice((signal.SIGKILL, signal.SIGTERM)))
+    names = ("checkpoint", "abort", "lock", *(f"config/{name}" for name in _CONFIGS))
+    with odd_file(world.store / world.rng.choice(names), world.rng) as odd:
+        world.note(f"the broker has {odd}")
+        try:
+            world.up()
+        except RuntimeError:
+            world.note("and does not start")
+        else:
+            world.counts["served with an odd file"] += 1
+            send(world)
+            a_command(world)
+        world.broker.end(world.rng.choice((signal.SIGKILL, signal.SIGTERM)))
+    world.up()
+    world.catch_up()
+
+
+def odd_own_file(world: World) -> None:
+    """A command whose own files are not what they were, until it has ended."""
+    world.up()
+    name = world.rng.choice(("replay", "mirror"))
+    names = ("checkpoint", "config/topics.json", "config/consumerOffset.json", "abort", "lock")
+    store = world.origin if name == "replay" else world.copy
+    own = world.journal if name == "replay" else world.copy / POSITIONS
+    path = own if world.rng.random() < 0.4 else store / world.rng.choice(names)
+    if not path.parent.is_dir():
+        return
+    with odd_file(path, world.rng, keep=path == own) as odd:
+        world.note(f"with {odd}:")
+        COMMANDS[name](world, Around(way="odd file"))
 
 
 def a_command(world: World) -> None:
@@ -320,12 +362,13 @@ def settle(world: World) -> None:
 def _around(world: World) -> Around:
     rng = world.rng
     way = rng.choice(WAYS) if rng.random() < 0.35 else ""
+    clock = rng.choice(_CLOCKS) if rng.random() < 0.25 else 0
     kill, meanwhile = None, ""
     if (chance := rng.random()) < 0.3:
         kill = Kill(rng.choice(_KILLS), int(2 ** rng.uniform(0, 6)))
     elif chance < 0.7:
         (meanwhile,) = rng.choices(tuple(_MEANWHILE), [1, 1, 1, 1, 3, 1])
-    return Around(way, kill, meanwhile)
+    return Around(way, kill, meanwhile, clock)
 
 
 def _run(
@@ -344,8 +387,19 @@ def _run(
             world.note(f"through {one!r}:")
         first, *others = words
         stands_for = partial(instead, namesrv) if instead is not None else None
+        output = world.output if first == "consume" and around.way == "full disk" else None
+        if around.clock:
+            world.note(f"by a clock that is {around.clock} ms ahead:")
+            world.counts[f"{first} by a wrong clock"] += 1
+
+        def before() -> None:
+            _hurry()
+            _be_ahead(around.clock)
+            if output is not None:
+                os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
+
         result = run(
-            first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry, instead=stands_for
+            first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=before, instead=stands_for
         )
     if "Traceback" in result.err:
         raise Wrong(result.err)
@@ -360,6 +414,13 @@ def _do(world: World, meanwhile: str) -> None:
     world.note(f"meanwhile: {meanwhile}")
     world.counts[f"meanwhile {meanwhile}"] += 1
     _MEANWHILE[meanwhile](world)
+
+
+def _be_ahead(millis: int) -> None:
+    if millis:
+        real = time.time_ns
+        time.time_ns = lambda: real() + millis * 1_000_000
+        time.time = lambda: time.time_ns() / 1e9
 
 
 def _hurry() -> None:
@@ -393,5 +454,7 @@ WEIGHTS: dict[Callable[[World], None], int] = {
     full: 1,
     grow: 1,
     power_cut: 1,
-    copy_on_full_disk: 1,
+    copy_on_full_disk: 2,
+    odd_broker_file: 1,
+    odd_own_file: 1,
 }

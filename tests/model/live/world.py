@@ -114,6 +114,11 @@ class World:
         return self.home / "own" / f"journal{self.journals}"
 
     @property
+    def output(self) -> Path:
+        """What a group gets, where that is not a pipe."""
+        return self.home / "own" / "output"
+
+    @property
     def group(self) -> str:
         """That consumes."""
         return f"group{self.groups}"

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from stat import S_ISREG
 from typing import Any, Self
 
 from formats.remoting.shapes import MessageQueue
@@ -57,7 +58,7 @@ class FileJournal:
         new: whether it was created now.
 
     Raises:
-        UnreadableStore: it cannot be opened.
+        UnreadableStore: it cannot be opened, or is not a regular file.
         CorruptFile: it is not a journal.
         Refused: it belongs to another replay, or another process is writing it.
     """
@@ -71,7 +72,7 @@ class FileJournal:
         self.new, self._fd = True, -1
         flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)  # a FIFO would wait for its other end
         except FileNotFoundError:
             if read_only:
                 return  # nothing was sent yet
@@ -79,6 +80,8 @@ class FileJournal:
         except OSError as err:
             raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
         try:
+            if not S_ISREG(os.fstat(self._fd).st_mode):  # /dev/null, say, keeps nothing of what was sent
+                raise UnreadableStore(f"{path}: not a regular file")
             self._begin(read_only)
         except BaseException:
             self.close()

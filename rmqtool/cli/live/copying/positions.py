@@ -20,7 +20,7 @@ from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.open_store.message import StoredMessage
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.disk.durable import replace_file
-from rmqtool.store.disk.files import open_file
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.log.commit_log import CommitLog
 
 FILE = "config/rmqtoolMirror.json"
@@ -50,7 +50,8 @@ class MirrorPositions:
         last: queue to the last message copied from it, if any.
 
     Raises:
-        CorruptFile: the file is not a mirror's.
+        UnreadableStore: the file cannot be read.
+        CorruptFile: it is not a mirror's.
         Refused: the log lacks messages that count as copied.
     """
 
@@ -58,7 +59,7 @@ class MirrorPositions:
         self._store, self._path = store, store.layout.path(FILE)
         self._id, self.at, self._log = secrets.token_hex(8), dict[Key, int](), store.live.end
         self.last = dict[Key, Last]()
-        if (data := _read(self._path)) is not None:
+        if (data := read_small(self._path, _LARGEST)) is not None:
             try:
                 self._id, self.at, self.last, position, older = _understood(json.loads(data))
             except (ValueError, TypeError, KeyError, RecursionError):
@@ -125,11 +126,3 @@ def _understood(value: Any) -> tuple[str, dict[Key, int], dict[Key, Last], Posit
             if lasts[key].offset >= offset:
                 raise ValueError
     return value["mirror"], positions, lasts, Position.from_dict(value["log"]), value["version"] == _OLDER
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        with open_file(path) as file:
-            return file.read(0, _LARGEST)
-    except FileNotFoundError:
-        return None

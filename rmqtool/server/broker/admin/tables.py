@@ -28,6 +28,10 @@ from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
 _MOST_QUEUES = 1 << 16
 
+_NO_STATIC_TOPICS = (
+    "rmqtool serve has no static topics, whose queues move between brokers: updateTopic makes an ordinary one"
+)
+
 
 class Tables:
     """Requests that read or change the tables of topics and groups."""
@@ -61,6 +65,13 @@ class Tables:
             )
         )
         return call.answer()
+
+    @handles(C.UPDATE_AND_CREATE_STATIC_TOPIC, since=V5_3)
+    def refuse_static_topic(self, call: Call[h.CreateTopic, None]) -> Command:
+        """Request 513: queues of a static topic move between brokers, which forward requests to each other."""
+        self._context.check_writable()
+        self._check(call.header.topic)
+        raise Failed(ResponseCode.SYSTEM_ERROR, _NO_STATIC_TOPICS)
 
     def _check(self, name: str, *queues: int) -> None:
         """Check that the topic may be created.
