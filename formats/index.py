@@ -198,11 +198,11 @@ def geometry_candidates(buf: bytes | memoryview) -> list[tuple[int, int]]:
     if len(buf) < file_size(1, 2) or (len(buf) - HEADER_SIZE) % 4:
         return []
     header = read_header(buf)
-    words, count = (len(buf) - HEADER_SIZE) // 4, header.next_number
+    numbers, count = (len(buf) - HEADER_SIZE) // 4, header.next_number
     candidates = set()
     for at in _newest_entry_guesses(buf, header):
         slots, rest = divmod(at - HEADER_SIZE - ENTRY_SIZE * (count - 1), SLOT_SIZE)
-        entries, partial = divmod(words - slots, ENTRY_SIZE // 4)
+        entries, partial = divmod(numbers - slots, ENTRY_SIZE // 4)
         if slots >= 1 and not rest and not partial and count <= entries and _explains(buf, header, slots):
             candidates.add((slots, entries))
     return sorted(candidates)

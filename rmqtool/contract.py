@@ -36,6 +36,7 @@ MESSAGE_FIELDS = (
     "body",
     "bodyEncoding",
 )
+GREP_FIELDS = (*MESSAGE_FIELDS, "matchedIn", "match", "neighbourOf")
 QUEUE_ENTRY_FIELDS = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode", "batchNum")
 PUT_FIELDS = (
     "line",

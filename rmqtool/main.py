@@ -1,5 +1,6 @@
 """Entry point of the command ``rmqtool``: as little as possible before it is known what is asked."""
 
+import gc
 import io
 import os
 import sys
@@ -24,6 +25,8 @@ class _Stdout(io.FileIO):
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # what is loaded at the start stays: looking through it for garbage again and again takes a sixth of the start
+    gc.set_threshold(50_000)
     # NumPy's library for matrices would start threads, which wait for work by counting; nobody has any for them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     terminated: list[int] = []
@@ -179,9 +182,9 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(TEXT)
         return 0
     if "-h" in argv or "--help" in argv:
-        from rmqtool.cli.startup.help_screens import recorded
+        from rmqtool.cli.startup.help_screens import find_recorded
 
-        text = recorded(argv)
+        text = find_recorded(argv)
         if text is not None:
             sys.stdout.write(text)
             return 0
@@ -196,6 +199,9 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
+        from rmqtool.cli.startup.unknown_options import check_options
+
+        check_options(argv)
         from rmqtool.cli.framework.app import run
 
         return run(argv, defaults)

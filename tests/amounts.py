@@ -1,8 +1,8 @@
-"""How much one run of the tests looks at: what ends in time on two cores, and by turns everything.
+"""How much of the tests one run covers: a share that finishes in time on two cores, and over several runs everything.
 
-``RMQTOOL_TESTS=all`` looks at everything: every step at which a process may be killed, every seed, every release.
-Without it a run takes its share. Which one goes by the day, so that runs of successive days see all of them;
-``RMQTOOL_TURN`` names another, and a run says at its end which it was.
+``RMQTOOL_TESTS=all`` covers everything: every step at which a process may be killed, every seed, every release.
+Otherwise a run takes a share that depends on the date, so that runs of successive days cover them all. ``RMQTOOL_TURN``
+selects another share; a run prints its own at the end.
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 
 T = TypeVar("T")
 ALL = os.environ.get("RMQTOOL_TESTS") == "all"
-# in the environment for the processes of pytest-xdist, which may start on another day
+# in the environment, for processes of pytest-xdist that start after midnight
 TURN = int(os.environ.setdefault("RMQTOOL_TURN", str((datetime.now(UTC).date() - date(2026, 11, 28)).days)))
 only_in_all = pytest.mark.skipif(not ALL, reason="takes a minute or more: RMQTOOL_TESTS=all")
 
@@ -25,32 +25,32 @@ def some(part: T, everything: T) -> T:
 
 
 def every(step: int, everything: Sequence[T], first: int = 0) -> Sequence[T]:
-    """Each so many of them, by turns: tests of the same cases begin at different ones."""
+    """Every ``step``-th of them, by turns; ``first`` shifts the choice for tests of the same cases."""
     return everything if ALL else everything[(first + TURN) % step :: step]
 
 
 def turn_of(everything: Sequence[T], first: int = 0) -> T:
-    """The one whose turn it is."""
+    """The value whose turn it is."""
     return everything[(first + TURN) % len(everything)]
 
 
 def has_turn(number: int, runs: int) -> bool:
-    """Whether what has a number has its turn, which it has once in so many runs."""
+    """Whether it is the turn of this number, which comes once in ``runs`` runs."""
     return (number + TURN) % runs == 0
 
 
 def by_turns(runs: int) -> pytest.MarkDecorator:
-    """Of the cases of a test a share in each run, and all of them in so many (``tests/conftest.py`` deals them).
+    """Run a share of a test's cases in each run, all of them in ``runs`` (``tests/conftest.py`` selects them).
 
-    Where :func:`every` or a release takes a share too, the numbers of runs have no divisor in common: so each case has
-    its turn.
+    If :func:`every` or a release takes a share too, choose numbers of runs without a common divisor, so that each
+    combination gets its turn.
     """
     return pytest.mark.turns(runs)
 
 
-SLOW_RUNS = 3  # in which the cases of a slow test that says nothing else have their turn
+SLOW_RUNS = 3  # number of runs for the cases of a slow test without a mark of its own
 
 
 def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:
-    """All cases of a test in one of so many runs: what they share is made once."""
+    """Run all cases of a test in one of ``runs`` runs, so that shared fixtures are created once."""
     return pytest.mark.turns(runs, number)

@@ -13,10 +13,10 @@ MODULES = ("rmqtool", "rmqtool.client")
 HEAD = """\
 # API reference
 
-Every public name of `rmqtool` and `rmqtool.client`, from their docstrings.
+Every public name of `rmqtool` and `rmqtool.client`, generated from their docstrings.
 
-[`rmqtool manual library`](library.md) and [`rmqtool manual client`](client.md) introduce them by examples;
-`rmqtool.client.sync` has the producers and consumers with the same methods for programs without asyncio.
+[`rmqtool manual library`](library.md) and [`rmqtool manual client`](client.md) introduce them with examples;
+`rmqtool.client.sync` has the same producers and consumers for programs without asyncio.
 `python -m tests.api_page` writes this page.
 """
 _WIDTH = 120
@@ -63,7 +63,7 @@ def _text(name: str, thing: Any) -> Iterator[str]:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    """Name and default, without the type; a default that is an object is only shown as one."""
+    """Name and default, without the type; an object as a default is abbreviated."""
     star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
     if parameter.default is parameter.empty:
         return star + parameter.name

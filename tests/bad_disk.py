@@ -1,7 +1,7 @@
-"""A disk with bad sectors: a directory seen through a file system of our own, in which ranges of files cannot be read.
+"""Simulate bad sectors: a directory mounted through a FUSE file system in which ranges of files cannot be read.
 
-Speaks the kernel's FUSE protocol (linux/fuse.h, 7.31) from a process of its own, read-only. Reads and mappings of the
-ranges fail as on a broken disk: EIO, SIGBUS. Needs the right to mount.
+A separate process speaks the kernel's FUSE protocol (linux/fuse.h, 7.31), read-only. Reads and mappings of the ranges
+fail as on a broken disk: EIO, SIGBUS. Needs the right to mount.
 """
 
 import ctypes
@@ -107,10 +107,10 @@ class _Server:
 
 @contextmanager
 def bad_disk(folder: Path, mountpoint: Path, bad: Mapping[str, list[tuple[int, int]]]) -> Iterator[Path]:
-    """A directory as it looks on such a disk.
+    """Mount a directory with bad sectors.
 
     Args:
-        bad: name of a file, or the end of its path, to the ranges of it that cannot be read; whole pages fail.
+        bad: file name, or end of a path, → unreadable ranges; whole pages fail.
 
     Raises:
         PermissionError: this process may not mount.

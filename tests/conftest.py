@@ -1,4 +1,4 @@
-"""Fixtures that every part of the tests uses."""
+"""Fixtures and hooks for all tests."""
 
 import os
 import shutil
@@ -17,38 +17,38 @@ from rmqtool.store.disk import lock
 from tests import goldens
 from tests.amounts import ALL, SLOW_RUNS, TURN, has_turn, some
 
-os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
-# no JVM of a test lives long enough to earn what its second compiler costs: two fifths of the time of Spark's
+os.environ["PAGER"] = "cat"  # nobody presses keys in a pager during a test
+# JVMs of tests are too short-lived for the second compiler, which costs two fifths of Spark's time
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 Unpacked = Callable[[str], Path]
 
-# a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays
+# a busy machine is not a failure; Hypothesis's own settings for CI are kept
 settings.register_profile(
     "rmqtool", settings(max_examples=some(20, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 )
 settings.load_profile("rmqtool")
 
 
-# whoever runs the tests may have defaults of their own
+# ignore the user's own defaults
 for name in ("OUTPUT", "BODY", "ENGINE", "BROKER_CONF", "TZ"):
     os.environ.pop(f"RMQTOOL_{name}", None)
 os.environ["RMQTOOL_CONFIG"] = ""
-# under nohup what is started here would not hear that a terminal went away either
+# under nohup, processes started here would ignore SIGHUP too
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: those that drive real brokers wait most of their time."""
+    """One process more than cores: processes that drive real brokers mostly wait."""
     return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A module in one process, where no group says otherwise: what its tests share is made once.
+    """Keep a module in one process unless its group says otherwise, so that its fixtures are created once.
 
-    In the order of the folders: Spark and the brokers, whose groups take longest, begin early.
+    In order of directories: Spark and the brokers, whose groups take longest, start early.
     """
     if config.getoption("dist") != "loadgroup":
         return None
@@ -67,7 +67,7 @@ _QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which share of the tests it was."""
+    """Print which share of the tests this run was."""
     if not ALL:
         terminalreporter.write_line(
             f"turn {TURN}: RMQTOOL_TURN={TURN} runs the same share again, RMQTOOL_TESTS=all all"
@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is quick, and leave the cases out whose turn it is not, unless a test is named."""
+    """Mark quick tests, and deselect cases whose turn it is not, unless a test is named."""
     _mark_quick(items)
     if ALL or any("::" in argument for argument in config.args):
         return
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_quick(items: list[pytest.Item]) -> None:
-    """Neither Spark, nor a judge of interop, nor what is marked as slow."""
+    """Mark tests that use neither Spark nor the real engine, and are not slow."""
     here = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(here).parts
@@ -109,7 +109,7 @@ def _mark_quick(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_lock_stays() -> Iterator[None]:
-    """A store that a test leaves open, as a killed process does, keeps none of the few watches that a user may have."""
+    """Release locks of stores that a test leaves open, as they use up the user's few inotify watches."""
     before = set(lock._held)
     yield
     for held in [lock._held[key] for key in lock._held.keys() - before]:
@@ -119,12 +119,12 @@ def _no_lock_stays() -> Iterator[None]:
 
 State = list[tuple[str, int, int]]
 _stores: dict[str, Path] = {}  # golden stores that this process has unpacked, by case
-_states: dict[Path, State] = {}  # as they were unpacked
+_states: dict[Path, State] = {}  # their state when unpacked
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _shared_stores_stay_as_they_are() -> Iterator[None]:
-    """A test that writes to a shared store spoils it for those that follow: its own module fails."""
+    """Fail a module that changes a shared store."""
     yield
     changed = {store: state for store in _states if (state := _state(store)) != _states[store]}
     _states.update(changed)
@@ -143,14 +143,14 @@ def _state(store: Path) -> State:
 
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    """Case name to its unpacked store: one for the whole session, not to be written to."""
+    """Case name → unpacked store, shared by the whole session and read-only."""
 
     def unpacked(case: str) -> Path:
         if case not in _stores:
             _stores[case] = goldens.unpack(case, tmp_path_factory.mktemp(case))
             for path in _stores[case].rglob("*"):
                 if path.is_file():
-                    path.chmod(0o444)  # whoever writes by mistake finds out, unless it is root
+                    path.chmod(0o444)  # writing by mistake fails, except as root
             _states[_stores[case]] = _state(_stores[case])
         return _stores[case]
 
@@ -159,7 +159,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
 
 @pytest.fixture
 def golden_copy(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    """Case name to a fresh, writable copy of its store, each time anew."""
+    """Case name → fresh, writable copy of its store."""
 
     def copied(case: str) -> Path:
         store = shutil.copytree(golden(case), tmp_path_factory.mktemp(f"{case}-copy") / "store")

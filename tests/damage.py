@@ -1,8 +1,7 @@
-"""Ways to damage a store, seeded: what disks, crashes and people do to one.
+"""Seeded damage of stores, as caused by disks, crashes and people.
 
-Every verb takes a random generator and a store directory. It says in words what it did, so that a failure can be told
-and replayed; or returns None, and has done nothing, where the store has nothing of that kind. Verbs may be stacked:
-none minds what others left.
+Every verb takes a random generator and a store directory, and returns a description of what it did, so that a failure
+can be understood and replayed; or None if the store has nothing of that kind. Verbs can be combined.
 """
 
 import shutil
@@ -20,7 +19,7 @@ UNIT = 20
 FILLER = struct.pack(">qiq", 0, 2**31 - 1, 0)
 _TIMES_AHEAD = (4_000, 3_600_000, 10**12)
 
-# Byte and length of the fields in front of the hosts.
+# Byte and length of the fields before the hosts.
 _HEAD_FIELDS = {
     "size": (0, 4),
     "magic": (4, 4),
@@ -35,7 +34,7 @@ _HEAD_FIELDS = {
 
 
 class Place(NamedTuple):
-    """A record and where it lies."""
+    """A record and its position."""
 
     path: Path
     at: int
@@ -43,12 +42,12 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte after it."""
+        """The byte after it."""
         return self.at + self.record.total_size
 
 
 def records_of(path: Path) -> Iterator[Place]:
-    """Records of one commit-log file, up to the first that does not read."""
+    """Records of one commit-log file, up to the first invalid one."""
     data = path.read_bytes()
     at = 0
     while isinstance(record := read(data, at, len(data)), Record):
@@ -72,7 +71,7 @@ def index_files(store: Path) -> list[Path]:
 
 
 def damage(rng: Random, store: Path, first: str, more: int = 0) -> list[str]:
-    """Damage a store by the verb of this name, and by so many others; says what was done."""
+    """Damage a store with this verb and ``more`` others; returns descriptions."""
     names = [first, *rng.choices(sorted(VERBS), k=more)]
     done = []
     for name in names:
@@ -86,7 +85,7 @@ def _files(folder: Path, pattern: str = "*") -> list[Path]:
 
 
 def _pick(rng: Random, files: list[Path]) -> Path | None:
-    """Any of them, the last ones more often: that is where recovery looks."""
+    """Pick a file, preferring the last ones, which recovery examines."""
     if not files:
         return None
     return rng.choice(files[-3:]) if rng.random() < 0.6 else rng.choice(files)
@@ -113,7 +112,7 @@ def _read(path: Path, at: int, size: int) -> bytes:
 
 
 def _flip(rng: Random, path: Path, at: int, size: int) -> str:
-    """One bit of a range, at times a few."""
+    """Flip one bit of a range, sometimes a few."""
     words = []
     for _ in range(1 if rng.random() < 0.7 else rng.randint(2, 8)):
         byte, bit = at + rng.randrange(size), rng.randrange(8)
@@ -196,7 +195,7 @@ def _last_record(store: Path) -> Place | None:
 
 
 def tear_last_record(rng: Random, store: Path) -> str | None:
-    """The last record was written in part."""
+    """Leave only part of the last record."""
     place = _last_record(store)
     if place is None:
         return None
@@ -207,7 +206,7 @@ def tear_last_record(rng: Random, store: Path) -> str | None:
 
 
 def lose_tail(rng: Random, store: Path) -> str | None:
-    """A file is zero from some byte on, the last records gone with it."""
+    """Zero a file from some byte on, with the last records."""
     path = _pick(rng, log_files(store))
     size = path.stat().st_size if path else 0
     if path is None or not size:
@@ -229,7 +228,7 @@ def _pick_range(rng: Random, store: Path, lengths: tuple[int, ...]) -> tuple[Pat
 
 
 def zero_log_range(rng: Random, store: Path) -> str | None:
-    """A block that never reached the disk."""
+    """Zero a block that never reached the disk."""
     found = _pick_range(rng, store, (8, 100, 512, 4096))
     if found is None:
         return None
@@ -239,7 +238,7 @@ def zero_log_range(rng: Random, store: Path) -> str | None:
 
 
 def garbage_in_log(rng: Random, store: Path) -> str | None:
-    """Noise over some bytes."""
+    """Overwrite some bytes with noise."""
     found = _pick_range(rng, store, (1, 8, 64, 1024))
     if found is None:
         return None
@@ -249,7 +248,7 @@ def garbage_in_log(rng: Random, store: Path) -> str | None:
 
 
 def zero_record(rng: Random, store: Path) -> str | None:
-    """One whole record, or its first bytes."""
+    """Zero a whole record, or its first bytes."""
     place = _pick_record(rng, store)
     if place is None:
         return None
@@ -293,7 +292,7 @@ def _part(rng: Random, place: Place, part: str) -> tuple[int, int]:
 
 
 def other_size(rng: Random, store: Path) -> str | None:
-    """The size field says something else, small or large or negative."""
+    """Change the size field: small, large or negative."""
     place = _pick_record(rng, store)
     if place is None:
         return None
@@ -304,7 +303,7 @@ def other_size(rng: Random, store: Path) -> str | None:
 
 
 def blank_early(rng: Random, store: Path) -> str | None:
-    """An end-of-file blank where a record was."""
+    """Overwrite a record with an end-of-file blank."""
     place = _pick_record(rng, store)
     if place is None:
         return None
@@ -313,7 +312,7 @@ def blank_early(rng: Random, store: Path) -> str | None:
 
 
 def lose_blank(rng: Random, store: Path) -> str | None:
-    """The blank that ends a full file is zero."""
+    """Zero the blank that ends a full file."""
     path = _pick(rng, log_files(store)[:-1])
     places = list(records_of(path)) if path else []
     if not places or path is None:
@@ -323,13 +322,13 @@ def lose_blank(rng: Random, store: Path) -> str | None:
 
 
 def delete_log_file(rng: Random, store: Path) -> str | None:
-    """One commit-log file: the first, the last or any other."""
+    """Delete a commit-log file: the first, the last or any other."""
     files = log_files(store)
     return _delete(rng.choice((files[0], files[-1], rng.choice(files)))) if files else None
 
 
 def delete_first_log_files(rng: Random, store: Path) -> str | None:
-    """The oldest ones, as expiry does."""
+    """Delete the oldest commit-log files, as expiry does."""
     files = log_files(store)
     if len(files) < 2:
         return None
@@ -340,7 +339,7 @@ def delete_first_log_files(rng: Random, store: Path) -> str | None:
 
 
 def delete_log(rng: Random, store: Path) -> str | None:
-    """All commit-log files."""
+    """Delete all commit-log files."""
     files = log_files(store)
     for path in files:
         path.unlink()
@@ -348,22 +347,22 @@ def delete_log(rng: Random, store: Path) -> str | None:
 
 
 def wrong_log_length(rng: Random, store: Path) -> str | None:
-    """A commit-log file that is too short or too long."""
+    """Make a commit-log file too short or too long."""
     return _other_length(rng, _pick(rng, log_files(store)))
 
 
 def foreign_log_file(rng: Random, store: Path) -> str | None:
-    """Something in the commit-log directory that does not belong there."""
+    """Add a foreign entry to the commit-log directory."""
     return _foreign(rng, store / "commitlog")
 
 
 def extra_log_file(rng: Random, store: Path) -> str | None:
-    """A file behind the last one: preallocated, or stale."""
+    """Add a file after the last one: preallocated, or stale."""
     return _extra_file(rng, log_files(store))
 
 
 def swap_log_files(rng: Random, store: Path) -> str | None:
-    """Two files under each other's name."""
+    """Swap the names of two commit-log files."""
     return _swap(rng, log_files(store))
 
 
@@ -410,12 +409,12 @@ def _other_unit(rng: Random, unit: bytes) -> bytes:
 
 
 def _signed(value: int, size: int) -> bytes:
-    """Big-endian, without the bits that have no room."""
+    """Encode big-endian, truncated to ``size`` bytes."""
     return (value % (1 << 8 * size)).to_bytes(size, "big")
 
 
 def lose_queue_tail(rng: Random, store: Path) -> str | None:
-    """The last units of a queue file never reached the disk."""
+    """Zero the last units of a queue file."""
     picked = _pick_unit(rng, store)
     if picked is None:
         return None
@@ -425,7 +424,7 @@ def lose_queue_tail(rng: Random, store: Path) -> str | None:
 
 
 def lose_tails_of_all_queues(rng: Random, store: Path) -> str | None:
-    """The last units of the last file of every queue never reached the disk."""
+    """Zero the last units of the last file of every queue."""
     words = []
     for folder in sorted({path.parent for path in queue_files(store)}):
         path = _files(folder)[-1]
@@ -437,7 +436,7 @@ def lose_tails_of_all_queues(rng: Random, store: Path) -> str | None:
 
 
 def stale_units(rng: Random, store: Path) -> str | None:
-    """Units behind the end of a queue, such as a cut leaves behind."""
+    """Add units after the end of a queue, such as a cut leaves."""
     picked = _pick_unit(rng, store)
     if picked is None:
         return None
@@ -453,18 +452,18 @@ def stale_units(rng: Random, store: Path) -> str | None:
 
 
 def flip_queue_bits(rng: Random, store: Path) -> str | None:
-    """Bits of one unit."""
+    """Flip bits of one unit."""
     picked = _pick_unit(rng, store)
     return _flip(rng, picked[0], picked[1], UNIT) if picked else None
 
 
 def delete_queue_file(rng: Random, store: Path) -> str | None:
-    """One file of one queue."""
+    """Delete one file of a queue."""
     return _delete(_pick(rng, queue_files(store)))
 
 
 def delete_first_queue_files(rng: Random, store: Path) -> str | None:
-    """The oldest files of one queue."""
+    """Delete the oldest files of a queue."""
     path = _pick(rng, queue_files(store))
     if path is None:
         return None
@@ -478,7 +477,7 @@ def delete_first_queue_files(rng: Random, store: Path) -> str | None:
 
 
 def delete_queue(rng: Random, store: Path) -> str | None:
-    """One queue, with its directory or without."""
+    """Delete a queue, with or without its directory."""
     path = _pick(rng, queue_files(store))
     if path is None:
         return None
@@ -490,7 +489,7 @@ def delete_queue(rng: Random, store: Path) -> str | None:
 
 
 def delete_topic(rng: Random, store: Path) -> str | None:
-    """All queues of one topic."""
+    """Delete all queues of a topic."""
     path = _pick(rng, queue_files(store))
     if path is None:
         return None
@@ -499,7 +498,7 @@ def delete_topic(rng: Random, store: Path) -> str | None:
 
 
 def delete_queues(rng: Random, store: Path) -> str | None:
-    """The whole of consumequeue."""
+    """Delete the whole consumequeue directory."""
     if not (store / "consumequeue").is_dir():
         return None
     shutil.rmtree(store / "consumequeue")
@@ -507,29 +506,29 @@ def delete_queues(rng: Random, store: Path) -> str | None:
 
 
 def wrong_queue_length(rng: Random, store: Path) -> str | None:
-    """A queue file that is too short or too long."""
+    """Make a queue file too short or too long."""
     return _other_length(rng, _pick(rng, queue_files(store)))
 
 
 def foreign_queue_file(rng: Random, store: Path) -> str | None:
-    """Something in a queue's directory that does not belong there."""
+    """Add a foreign entry to a queue's directory."""
     path = _pick(rng, queue_files(store))
     return _foreign(rng, path.parent) if path else None
 
 
 def extra_queue_file(rng: Random, store: Path) -> str | None:
-    """A file behind the last one of a queue: created and not yet written, or stale."""
+    """Add a file after a queue's last one: created but unwritten, or stale."""
     path = _pick(rng, queue_files(store))
     return _extra_file(rng, _files(path.parent)) if path else None
 
 
 def swap_queue_files(rng: Random, store: Path) -> str | None:
-    """Two queue files under each other's name."""
+    """Swap the names of two queue files."""
     return _swap(rng, queue_files(store))
 
 
 def strange_queue_directories(rng: Random, store: Path) -> str | None:
-    """Directories that hold no queue, or an empty one."""
+    """Add directories without a queue, or with an empty one."""
     topics = [p for p in (store / "consumequeue").glob("*") if p.is_dir()]
     if not topics:
         return None
@@ -545,12 +544,12 @@ def strange_queue_directories(rng: Random, store: Path) -> str | None:
 
 
 def delete_index_file(rng: Random, store: Path) -> str | None:
-    """One index file."""
+    """Delete one index file."""
     return _delete(_pick(rng, index_files(store)))
 
 
 def delete_index(rng: Random, store: Path) -> str | None:
-    """All index files."""
+    """Delete all index files."""
     files = index_files(store)
     for path in files:
         path.unlink()
@@ -558,7 +557,7 @@ def delete_index(rng: Random, store: Path) -> str | None:
 
 
 def other_index_header(rng: Random, store: Path) -> str | None:
-    """One field of an index header says something else."""
+    """Change a field of an index header."""
     path = _pick(rng, index_files(store))
     if path is None:
         return None
@@ -570,7 +569,7 @@ def other_index_header(rng: Random, store: Path) -> str | None:
 
 
 def zero_index_header(rng: Random, store: Path) -> str | None:
-    """An index file without its header."""
+    """Zero the header of an index file."""
     path = _pick(rng, index_files(store))
     if path is None:
         return None
@@ -579,7 +578,7 @@ def zero_index_header(rng: Random, store: Path) -> str | None:
 
 
 def zero_index_range(rng: Random, store: Path) -> str | None:
-    """A block of an index file that never reached the disk."""
+    """Zero a block of an index file."""
     path = _pick(rng, index_files(store))
     if path is None:
         return None
@@ -591,7 +590,7 @@ def zero_index_range(rng: Random, store: Path) -> str | None:
 
 
 def flip_index_bits(rng: Random, store: Path) -> str | None:
-    """Bits anywhere in an index file."""
+    """Flip bits anywhere in an index file."""
     path = _pick(rng, index_files(store))
     if path is None or not path.stat().st_size:
         return None
@@ -599,23 +598,23 @@ def flip_index_bits(rng: Random, store: Path) -> str | None:
 
 
 def wrong_index_length(rng: Random, store: Path) -> str | None:
-    """An index file that is too short or too long."""
+    """Make an index file too short or too long."""
     return _other_length(rng, _pick(rng, index_files(store)))
 
 
 def foreign_index_file(rng: Random, store: Path) -> str | None:
-    """Something in the index directory that does not belong there."""
+    """Add a foreign entry to the index directory."""
     return _foreign(rng, store / "index")
 
 
 def delete_checkpoint(rng: Random, store: Path) -> str | None:
-    """No checkpoint."""
+    """Delete the checkpoint."""
     path = store / "checkpoint"
     return _delete(path if path.exists() else None)
 
 
 def zero_checkpoint(rng: Random, store: Path) -> str | None:
-    """A checkpoint of zeros, or an empty file, or a short one."""
+    """Make the checkpoint zeros, empty or short."""
     path = store / "checkpoint"
     length = rng.choice((0, 8, 20, 4096))
     path.write_bytes(bytes(length))
@@ -623,7 +622,7 @@ def zero_checkpoint(rng: Random, store: Path) -> str | None:
 
 
 def other_checkpoint(rng: Random, store: Path) -> str | None:
-    """The checkpoint is in the future, or of the time of some message in the log."""
+    """Set the checkpoint to the future, or to the time of some message in the log."""
     path = store / "checkpoint"
     old = checkpoint.parse(path.read_bytes() if path.exists() else b"")
     place = _pick_record(rng, store)
@@ -644,7 +643,7 @@ def other_checkpoint(rng: Random, store: Path) -> str | None:
 
 
 def add_abort(rng: Random, store: Path) -> str | None:
-    """As if the broker had not stopped cleanly."""
+    """Add ``abort``, as if the broker had not stopped cleanly."""
     path = store / "abort"
     if path.exists():
         return None
@@ -653,7 +652,7 @@ def add_abort(rng: Random, store: Path) -> str | None:
 
 
 def remove_abort(rng: Random, store: Path) -> str | None:
-    """As if the broker had stopped cleanly."""
+    """Remove ``abort``, as if the broker had stopped cleanly."""
     path = store / "abort"
     return _delete(path if path.exists() else None)
 
@@ -664,7 +663,7 @@ _OF_5 = ("timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/ti
 
 
 def part_of_5(rng: Random, store: Path) -> str | None:
-    """A file or a folder of the timer, of compacted topics or of batch queues."""
+    """Damage a file or directory of the timer, of compacted topics or of batch queues."""
     part = rng.choice([store / name for name in _OF_5 if (store / name).exists()] or [None])
     if part is None:
         return None

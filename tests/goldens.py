@@ -1,6 +1,6 @@
-"""The golden stores: directories that RocketMQ 4.9.8 wrote, and what that engine says of each.
+"""The golden stores: directories written by RocketMQ, and the engine's answers for each.
 
-What the files of a case are is told in ``golden/stores/README.md``.
+``golden/stores/README.md`` describes the files of a case.
 """
 
 import gzip
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 STORES = Path(__file__).parent / "golden" / "stores"
-STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers
-STORES_OF_5_5 = STORES.with_name("stores-5.5.0")  # of whole 5.5.0 brokers
-PARTS_OF_5 = STORES.with_name("parts-5.3.3")  # small ones of the same, for parts that those do not have
+STORES_OF_5 = STORES.with_name("stores-5.3.3")  # from complete 5.3.3 brokers
+STORES_OF_5_5 = STORES.with_name("stores-5.5.0")  # from complete 5.5.0 brokers
+PARTS_OF_5 = STORES.with_name("parts-5.3.3")  # small 5.3.3 stores, for parts missing from the others
 
 
 def cases() -> list[str]:
@@ -22,7 +22,7 @@ def cases() -> list[str]:
 
 
 def cases_of_5() -> list[str]:
-    """Names of the stores that brokers of 5.3.3 wrote, sorted."""
+    """Names of the 5.3.3 stores, sorted."""
     return sorted(path.name for path in STORES_OF_5.iterdir() if path.is_dir())
 
 
@@ -32,7 +32,7 @@ def parts_of_5() -> list[str]:
 
 
 def facts(part: str) -> dict[str, Any]:
-    """What clients and the admin tool were told of a small store."""
+    """What clients and the admin tool saw of a small store."""
     content: dict[str, Any] = json.loads((PARTS_OF_5 / part / "facts.json").read_text())
     return content
 
@@ -43,7 +43,7 @@ def has(case: str, name: str) -> bool:
 
 
 def unpack(case: str, folder: Path) -> Path:
-    """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
+    """Unpack a case's store into ``folder`` with its modification times; returns the store directory."""
     with tarfile.open(_place(case) / case / "store.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "store"
@@ -54,7 +54,7 @@ def _place(case: str) -> Path:
 
 
 def about(case: str) -> dict[str, Any]:
-    """What the case is, and under ``config`` the four file sizes it was written with."""
+    """Description of the case; ``config`` has the four file sizes it was written with."""
     return _json(case, "about.json")
 
 
@@ -64,20 +64,20 @@ def recovered(case: str) -> dict[str, Any]:
 
 
 def messages(case: str) -> Iterator[dict[str, Any]]:
-    """Every consume-queue entry in order, with the message that it points to."""
+    """Every consume-queue entry in order, with its message."""
     with gzip.open(_place(case) / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 
 
 def queries(case: str) -> Iterator[dict[str, Any]]:
-    """Key queries and the engine's physical offsets."""
+    """Key queries with the engine's physical offsets."""
     return _lines(case, "queries.ndjson")
 
 
 def offsets_by_time(case: str) -> Iterator[dict[str, Any]]:
     """Queue offsets for store timestamps."""
-    return _lines(case, "offset-by-time.ndjson")  # of 5.3.3 lower and upper bounds
+    return _lines(case, "offset-by-time.ndjson")  # for 5.3.3, lower and upper bounds
 
 
 def get_messages(case: str) -> Iterator[dict[str, Any]]:
@@ -86,7 +86,7 @@ def get_messages(case: str) -> Iterator[dict[str, Any]]:
 
 
 def files_after(case: str) -> list[tuple[int, str]]:
-    """(size, name) of every file of the store after the engine had it open."""
+    """(size, name) of every file of the store after the engine opened it."""
     rows = (line.split(maxsplit=1) for line in (STORES / case / "files.txt").read_text().splitlines())
     return [(int(size), name) for size, name in rows]
 

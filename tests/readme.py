@@ -1,11 +1,10 @@
-"""The examples of README and of the manual: run them, compare their output, or write it.
+"""Run the examples of README and of the manual, and compare or update their output.
 
-``python -m tests.readme --update [PAGE ...]`` writes the outputs of these pages anew (``README`` or a topic; by default
-all). A block that begins with three backticks and ``console`` holds commands after ``$`` and what they print, stdout
-and stderr together. A command goes on in the next line after a backslash; a line of output that ends with an arrow goes
-on in the next one, as pages have narrow lines. Blocks of ``python`` are scripts. What a page's examples do to their
-stores, later ones of that page find done. On the page ``recipes`` the blocks of ``sh`` are run too, where ``jq`` is
-there; what they print is in comments at their ends.
+``python -m tests.readme --update [PAGE ...]`` updates the outputs of these pages (``README`` or a topic; by default
+all). A ``console`` block has commands after ``$`` and their output, stdout and stderr together. A backslash continues a
+command on the next line; an arrow at the end of a line of output means that it continues on the next, as pages are
+narrow. ``python`` blocks are scripts. Examples of a page run in order on the same stores. On the page ``recipes`` the
+``sh`` blocks are run too if there is ``jq``; their output is in comments at their ends.
 """
 
 import atexit
@@ -35,7 +34,7 @@ _GOES_ON = "↵\n  "
 _COLUMN = re.compile(r" {2}(?=\S)")
 
 _PLACES = "stores?|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting|newstore"
-# What differs from run to run: clock, process ids, figures of time, directories.
+# What differs from run to run: clock, process ids, durations, directories.
 VOLATILE = [
     (re.compile(r"\d{8}T\d{6}Z"), "20261121T081230Z"),
     (re.compile(r"(index/)20\d{15}(?= *$)", re.MULTILINE), r"\g<1>20261121081230123"),
@@ -48,7 +47,7 @@ VOLATILE = [
 
 
 def prepare(folder: Path) -> None:
-    """The stores that the examples name."""
+    """Create the stores used in examples."""
     for name in ("store", "crashed", "torn", "garbled"):
         shutil.copytree(ROOT / "examples" / "store", folder / name)
     sys.path.insert(0, str(ROOT / "examples"))
@@ -65,26 +64,26 @@ def prepare(folder: Path) -> None:
 
 
 def normal(text: str) -> str:
-    """Text without what differs from run to run."""
+    """Replace what differs from run to run."""
     for pattern, stand_in in VOLATILE:
         text = pattern.sub(stand_in, text)
     return text
 
 
 def loose(text: str) -> str:
-    """Text without the widths of columns, which follow the length of paths, and without folds."""
+    """Text without folds and column widths, which depend on the length of paths."""
     return re.sub(r" {2,}", "  ", unfolded(text))
 
 
 def folded(text: str) -> str:
-    """Text whose long lines go on in the next one: between two columns, where the line before did, or after a blank."""
+    """Fold long lines: between two columns, at the same column as the line before, or after a space."""
     lines, last = [], 0
     for line in text.splitlines():
         first = True
         while len(line) > WIDTH:
             gap = max((match.end() for match in _COLUMN.finditer(line, WIDTH // 2, WIDTH)), default=0)
             if first and last and line[last - 2 : last] == "  ":
-                at = last  # rows of a table go on at the same column
+                at = last  # fold rows of a table at the same column
             elif first and gap:
                 at = last = gap
             else:
@@ -96,12 +95,12 @@ def folded(text: str) -> str:
 
 
 def unfolded(text: str) -> str:
-    """The text that was folded."""
+    """Undo :func:`folded`."""
     return text.replace(_GOES_ON, "")
 
 
 def environment() -> dict[str, str]:
-    """What an example finds: the commands of this installation, and nothing else of ours."""
+    """The environment of an example: only the commands of this installation."""
     path = sysconfig.get_path("scripts")
     found = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"}
     return found | {name: os.environ[name] for name in ("PYTHONPATH", "SPARK_SUBMIT_OPTS") if name in os.environ}
@@ -109,7 +108,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def config_of_lab() -> str:
-    """A config file that names ``@lab``: a broker on the example store, which runs as long as this process."""
+    """A config file with ``@lab``: a broker on the example store, running as long as this process."""
     serving = Serving(ROOT / "examples" / "store", "--read-only")
     atexit.register(serving.__exit__)
     folder = tempfile.mkdtemp(prefix="rmq-lab-")
@@ -120,7 +119,7 @@ def config_of_lab() -> str:
 
 
 def run(command: str, folder: Path) -> str:
-    """Output of one command line in a folder, stderr after stdout; one with ``@lab`` finds that cluster."""
+    """Output of a command line run in a folder, stderr after stdout; ``@lab`` is available."""
     found = environment()
     if "@lab" in command:
         found["RMQTOOL_CONFIG"] = config_of_lab()
@@ -130,10 +129,10 @@ def run(command: str, folder: Path) -> str:
 
 
 def run_script(code: str, folder: Path) -> None:
-    """Run Python in a folder, where it finds a Java for Spark.
+    """Run Python in a folder, with a Java for Spark.
 
     Raises:
-        AssertionError: it fails; what it said.
+        AssertionError: it fails; has its output.
     """
     more = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     if "pyspark" in code:
@@ -147,26 +146,26 @@ def run_script(code: str, folder: Path) -> None:
 
 
 def commands(block: str) -> list[str]:
-    """The command lines of a block, as they stand there."""
+    """The command lines of a block, unchanged."""
     return COMMAND.findall(unfolded(block))
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    """(kind, text) of every block of a page that is run."""
+    """(kind, text) of every executable block of a page."""
     for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
         yield match[1], match[2]
 
 
 def rendered(block: str, folder: Path) -> str:
-    """The console block as it should stand in its page."""
+    """Run a console block; returns it with current output."""
     return "".join(f"$ {command}\n{folded(run(command, folder))}" for command in commands(block))
 
 
 def with_answer(recipe: str, folder: Path) -> str:
-    """A recipe as it should stand in its page: its stdout in comments at its end.
+    """Run a recipe; returns it with its current stdout in comments at its end.
 
     Raises:
-        AssertionError: one of its commands complains.
+        AssertionError: a command writes to stderr or fails.
     """
     lines = recipe.splitlines()
     while lines[-1].startswith("# "):
@@ -181,13 +180,13 @@ def with_answer(recipe: str, folder: Path) -> str:
 
 @contextmanager
 def room() -> Iterator[Path]:
-    """A directory whose path has the same length everywhere: lines are folded by what they hold."""
+    """A directory with a path of fixed length, because folding depends on it."""
     with tempfile.TemporaryDirectory(prefix="rmq", dir="/tmp") as directory:
         yield Path(directory)
 
 
 def update(page: Path, folder: Path) -> None:
-    """Write a page's outputs anew."""
+    """Update the outputs of a page."""
     prepare(folder)
 
     def replaced(match: re.Match[str]) -> str:

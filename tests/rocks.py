@@ -1,4 +1,4 @@
-"""Databases of RocksDB for tests: what golden stores hold, written anew with changes."""
+"""RocksDB databases for tests: copies of those in golden stores, with changes."""
 
 import shutil
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Families = dict[str, dict[bytes, bytes]]
 
 
 def content(folder: Path) -> Families:
-    """Column family to its keys and values."""
+    """Column family → keys and values."""
     database = Database(str(folder))
     return {name: dict(database.items(name)) for name in database.families}
 
@@ -24,13 +24,13 @@ def content(folder: Path) -> Families:
 def _options() -> rocksdict.Options:
     options = rocksdict.Options(raw_mode=True)
     tables = rocksdict.BlockBasedOptions()
-    tables.set_format_version(5)  # a 5.3.3 broker's RocksDB knows none above
+    tables.set_format_version(5)  # the RocksDB of 5.3.3 knows no later one
     options.set_block_based_table_factory(tables)
     return options
 
 
 def write(folder: Path, families: Families) -> None:
-    """Make a database anew with this content, in tables as a broker that stopped leaves it."""
+    """Replace a database by one with this content, in tables, as after a clean stop."""
     shutil.rmtree(folder, ignore_errors=True)
     options = _options()
     options.create_if_missing(True)
@@ -47,14 +47,14 @@ def write(folder: Path, families: Families) -> None:
 
 
 def change(folder: Path, what: Callable[[Families], None]) -> None:
-    """Write a database anew with something changed."""
+    """Rewrite a database with a change."""
     families = content(folder)
     what(families)
     write(folder, families)
 
 
 def write_tables(folder: Path, count: int) -> None:
-    """A database of so many tables with a key in each."""
+    """Create a database of ``count`` tables with one key each."""
     options = _options()
     options.create_if_missing(True)
     options.set_disable_auto_compactions(True)
@@ -66,12 +66,12 @@ def write_tables(folder: Path, count: int) -> None:
 
 
 def build_offset(offset: RocksOffset) -> bytes:
-    """Stored form of one end of a queue."""
+    """Encode the end of a queue."""
     return ROCKS_OFFSET.pack(*offset)
 
 
 def build_key(key: PopStoreKey) -> bytes:
-    """Stored form of the key of a record of POP."""
+    """Encode the key of a POP record."""
     names = _KEY_MARK.join(name.encode("utf-8", "surrogateescape") for name in (key.group, key.topic))
     tail = POP_KEY_TAIL.pack(_KEY_MARK, key.queue_id, _KEY_MARK, key.queue_offset)
     return POP_KEY_HEAD.pack(key.visible_time) + names + tail

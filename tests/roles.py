@@ -16,7 +16,7 @@ _PATHS = ("tieredStoreFilePath", "storePathCommitLog")
 
 
 class Node(NamedTuple):
-    """One broker's directory, and its settings."""
+    """One broker's directory and settings."""
 
     store: Path
     conf: Path
@@ -27,12 +27,12 @@ class Node(NamedTuple):
         return dict(line.split("=", 1) for line in self.conf.read_text().splitlines())
 
     def options(self) -> tuple[str, str]:
-        """By which a command is given the settings."""
+        """Options that pass the settings to a command."""
         return "--broker-conf", str(self.conf)
 
 
 def unpack(case: str, node: str, folder: Path) -> Node:
-    """Unpack a node, and its settings with the paths as they apply there."""
+    """Unpack a node, with the paths in its settings adjusted."""
     with tarfile.open(PLACE / case / f"{node}.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     lines = []
@@ -47,19 +47,19 @@ def unpack(case: str, node: str, folder: Path) -> Node:
 
 
 def served(case: str) -> list[dict[str, Any]]:
-    """Every entry that the real broker served."""
+    """Every entry served by the real broker."""
     with gzip.open(PLACE / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 def entries_of(case: str, node: str) -> list[dict[str, Any]]:
-    """Every entry of one member's DLedger log, as the DLedger library reads it."""
+    """Every entry of a member's DLedger log, read by the DLedger library."""
     with gzip.open(PLACE / case / "log.ndjson.gz", "rt", encoding="utf-8") as lines:
         return [entry for entry in map(json.loads, lines) if node in entry["in"]]
 
 
 def prints(folder: Path) -> dict[str, str]:
-    """Path to a digest of every file below a folder; the lock, which is taken to find out, aside."""
+    """Path → digest of every file below a folder, except the lock."""
     return {
         str(path.relative_to(folder)): hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -68,7 +68,7 @@ def prints(folder: Path) -> dict[str, str]:
 
 
 def unpack_controller(folder: Path) -> Path:
-    """Unpack the directory of the controller of two replicas; the path of it."""
+    """Unpack the directory of the controller of two replicas; returns its path."""
     with tarfile.open(PLACE / CONTROLLER / "controller.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return next(path.parent for path in folder.rglob("dledger-*"))

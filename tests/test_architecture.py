@@ -1,4 +1,4 @@
-"""Who may import whom, and who touches the disk."""
+"""Which packages may import which, and which access the disk."""
 
 import ast
 import itertools
@@ -18,7 +18,7 @@ BASE = {
     "rmqtool.interpreter",
     "rmqtool.version",
 }
-# layer: those that it may import, beside itself and the base modules
+# layer → layers it may import, in addition to itself and the base modules
 LAYERS = {
     "formats": set(),
     "rmqtool.kernels": {"formats"},
@@ -65,7 +65,7 @@ def layer_of(module: str) -> str:
 
 @cache
 def imports(path: Path) -> tuple[tuple[int, str], ...]:
-    """(line, module) of every import in a file, those inside functions too."""
+    """(line, module) of every import in a file, including those inside functions."""
     return tuple(_imports(path))
 
 
@@ -93,13 +93,13 @@ def test_imports_flow_one_way() -> None:
 
 
 def wrong_arrows(path: Path) -> Iterator[str]:
-    """Imports that the layer of a file is not allowed."""
+    """Imports not allowed for the layer of a file."""
     module = module_of(path)
     layer = layer_of(module)
     if module == "rmqtool.main":
         allowed = {"rmqtool.cli"} | BASE
     elif module in BASE:
-        # the package itself hands out the Python API, and loads it when that is asked for
+        # the package exports the Python API, and loads it on demand
         allowed = {
             "rmqtool.contract": {"formats"},
             "rmqtool": {
@@ -175,7 +175,7 @@ def test_terminal_libraries_are_the_command_line_only(library: str) -> None:
 
 
 def circles(arrows: Mapping[str, set[str]]) -> set[frozenset[str]]:
-    """Nodes that reach each other, in groups (Tarjan's strongly connected components of more than one node)."""
+    """Strongly connected components of more than one node (Tarjan)."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     path: list[str] = []
@@ -204,13 +204,13 @@ def circles(arrows: Mapping[str, set[str]]) -> set[frozenset[str]]:
 
 
 def arrows() -> dict[str, set[str]]:
-    """Which module imports which, inside functions and for types only included."""
+    """Module → imported modules, including imports inside functions and for types only."""
     modules = {module_of(path) for path in FILES}
     return {module_of(path): {name for _line, name in imports(path) if name in modules} for path in FILES}
 
 
 def room_of(module: str) -> str:
-    """The package that a module lies in."""
+    """The package of a module."""
     return module if module in PACKAGES else module.rpartition(".")[0]
 
 
@@ -248,7 +248,7 @@ RAW = {
     "np": {"fromfile", "memmap"},
 }  # fmt: skip
 RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
-# Who opens files that are no store's.
+# Modules that open files outside stores.
 OTHER_FILES = {
     "rmqtool.store.config.settings": "the list of settings that ships with it",
     "rmqtool.main": "the standard streams",
@@ -285,7 +285,7 @@ OTHER_FILES = {
 
 
 def touches_the_disk(path: Path) -> bool:
-    """Whether a module calls the system's own functions on files."""
+    """Whether a module calls system functions on files."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Call(func=ast.Name(id="open" | "mmap")):
@@ -295,7 +295,7 @@ def touches_the_disk(path: Path) -> bool:
             case ast.Call(func=ast.Attribute(attr=name)) if name in RAW_METHODS:
                 return True
             case ast.ImportFrom(module=module, names=names) if module in RAW:
-                # a type of this name is imported to be asked for; what is called is found above
+                # a type of this name is imported for isinstance; calls are found above
                 if {alias.name for alias in names} & RAW[module] - {"mmap"}:
                     return True
     return False
@@ -324,5 +324,5 @@ def test_calls_that_touch_the_disk_are_seen(source: str, touches: bool, tmp_path
 
 def test_files_of_a_store_are_opened_in_one_place() -> None:
     touching = {module_of(path) for path in FILES if touches_the_disk(path)}
-    seam = ("rmqtool.store.disk.", "rmqtool.kernels.build")  # the second compiles, when the package is built
+    seam = ("rmqtool.store.disk.", "rmqtool.kernels.build")  # the second compiles while the package is built
     assert {name for name in touching if not name.startswith(seam)} == OTHER_FILES.keys()

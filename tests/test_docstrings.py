@@ -1,4 +1,4 @@
-"""What docstrings say of a function: what it does, and what it raises."""
+"""Docstrings of functions: what it does, and what it raises."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for package in ("formats", "rmqtool") for path in (ROOT / package).rglob("*.py"))
-# whoever runs a command is told of its errors by exit codes, whoever sends a request by the answer's
+# errors of commands are documented as exit codes, those of requests as response codes
 _BROKER = ROOT / "rmqtool" / "server" / "broker"
 TOLD_BY_CODES = (ROOT / "rmqtool" / "cli", _BROKER / "requests", _BROKER / "admin")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,7 +31,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def public(path: Path) -> Iterator[Function]:
-    """Those of a file, without what is defined inside of functions."""
+    """The public functions of a file, without nested ones."""
     name = str(path.relative_to(ROOT))
     for node in tree(path).body:
         if isinstance(node, Def):
@@ -44,7 +44,7 @@ def public(path: Path) -> Iterator[Function]:
 
 
 def raised(node: ast.AST) -> set[str]:
-    """Names of the errors that a function itself raises, not those that functions in it do, nor a defect of ours."""
+    """Names of errors that a function raises itself, without nested functions and assertion errors."""
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr | ast.arguments | Def | ast.ClassDef):
@@ -62,9 +62,9 @@ def raised(node: ast.AST) -> set[str]:
 
 
 def lacks_raises(function: Function) -> bool:
-    """Whether errors can come of which the docstring says nothing, here or where it points to."""
+    """Whether the docstring, or one it refers to, omits an error."""
     doc = ast.get_docstring(function.node)
-    if doc is None:  # of another class's method
+    if doc is None:  # documented in a base class
         return False
     return "Raises:" not in doc and not doc.startswith("As :") and bool(raised(function.node))
 
@@ -111,7 +111,7 @@ def test_every_module_class_and_function_says_what_it_is() -> None:
 
 
 def commands() -> list[Function]:
-    """Functions that are commands."""
+    """Functions of commands."""
     return [
         function
         for path in sorted((ROOT / "rmqtool" / "cli").rglob("*.py"))

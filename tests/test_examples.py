@@ -1,4 +1,4 @@
-"""The examples run, as their own README says."""
+"""The examples run as described in their README."""
 
 import subprocess
 import sys

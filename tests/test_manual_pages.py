@@ -1,4 +1,4 @@
-"""What pages of the manual say about other programs: shells, cron, systemd, containers, mqadmin, the benches."""
+"""Statements of the manual about other programs: shells, cron, systemd, containers, mqadmin, the benches."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def test_the_table_of_settings_is_as_the_data_are() -> None:
 
 
 def files_of(name: str) -> dict[str, str]:
-    """Files that the shell lines of a page write."""
+    """Files written by the shell lines of a page."""
     return dict(re.findall(r"^cat > (\S+) <<'EOF'\n(.*?)^EOF$", page(name), re.MULTILINE | re.DOTALL))
 
 

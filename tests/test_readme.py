@@ -1,4 +1,4 @@
-"""README and the manual: their examples run and print what they say, every command is named, every link leads on."""
+"""README and the manual: examples print what they show, every command is mentioned, every link works."""
 
 import re
 import shlex
@@ -43,7 +43,7 @@ def test_the_examples_of_spark_print_what_the_page_says(page: str) -> None:
 
 
 def check_examples(page: str) -> None:
-    """In the page's order: later examples build on what earlier ones did to their stores."""
+    """Run the examples in order: later ones build on earlier ones."""
     seen = 0
     with readme.room() as folder:
         readme.prepare(folder)
@@ -75,7 +75,7 @@ def test_every_recipe_prints_what_it_says(recipe: str, stores: Path) -> None:
 
 
 def test_only_some_pages_start_spark() -> None:
-    """The others run beside the tests that do, in processes of their own."""
+    """The other pages run in parallel with the tests that start Spark."""
     starts = re.compile(r"rmqtool (sql|report|warm-up) |dump-to-parquet(?!.*--runner local)|pyspark")
     for name, path in readme.PAGES.items():
         ran = [line for _kind, block in readme.blocks(path) for line in block.splitlines()]
@@ -106,10 +106,10 @@ def first_command(line: str) -> list[str]:
 
 
 def test_every_kind_of_block_is_known() -> None:
-    """What is neither ``sh`` (for another machine) nor the content of a file is run; text and Java by test_rescue.
+    """Blocks other than ``sh`` (for another machine) and file content are run; text and Java by test_rescue.
 
-    On the developing page ``py`` is code for this project, which tests/server/test_requests.py adds to a copy, and text
-    is a picture.
+    On the developing page, ``py`` is code that tests/server/test_requests.py adds to a copy of the project, and text is
+    a diagram.
     """
     for name, path in readme.PAGES.items():
         fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -121,7 +121,7 @@ def test_every_kind_of_block_is_known() -> None:
 
 
 def test_files_that_pages_show_are_understood(tmp_path: Path) -> None:
-    """The only ones so far are those of keys."""
+    """So far only files of keys."""
     seen = 0
     for name, path in readme.PAGES.items():
         for block in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
@@ -169,7 +169,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_pages_name_each_other_as_the_terminal_needs_it() -> None:
-    """A link cannot be followed there, so its text is the command that shows the page."""
+    """A terminal cannot follow a link, so its text is the command that shows the page."""
     for path in readme.MANUAL.glob("*.md"):
         for text, link in re.findall(r"\[([^]\[]*)\]\(([^)\s]+\.md)\)", path.read_text(encoding="utf-8")):
             assert " ".join(text.split()) == f"`rmqtool manual {link.removesuffix('.md')}`", path

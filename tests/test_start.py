@@ -1,4 +1,4 @@
-"""What a start may cost: which modules a command loads."""
+"""Start-up cost: which modules a command loads."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ SLOW = {
 }  # fmt: skip
 
 
-def loaded_by(*words: str) -> set[str]:
-    """Modules that are there when a command is done, without those that Python itself starts with."""
+def loaded_by(*words: str, code: int = 0) -> set[str]:
+    """Modules loaded by a command, without those that Python itself loads."""
     script = (
         "import sys; before = set(sys.modules)\n"
         "from rmqtool.main import _run\n"
@@ -32,9 +32,9 @@ def loaded_by(*words: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    return set(done.stderr.split())
+    assert done.returncode == code, done.stderr
+    assert bool(done.stdout) == (code == 0)
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
@@ -75,6 +75,13 @@ def test_help_does_not_load_the_command(words: list[str]) -> None:
     }
 
 
+@pytest.mark.parametrize("words", [["send"], ["consume"], ["group", "reset"], ["dump-to-parquet"]], ids=" ".join)
+def test_a_wrong_option_does_not_load_the_command(words: list[str]) -> None:
+    loaded = loaded_by(*words, "--bogus", code=2)
+    assert not loaded & {"typer", "numpy", "asyncio", "construct"}
+    assert not {module for module in loaded if module.startswith(("rmqtool.client", "rmqtool.store"))}
+
+
 @pytest.mark.parametrize("form", ["ndjson", "json"])
 def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
     query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])
@@ -106,3 +113,31 @@ def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None
     for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
         loaded = loaded_by(*words, str(golden("clean")))
         assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}
+
+
+def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> None:
+    store = str(golden("clean"))
+    for words, others in (
+        (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
+        (["rebuild", store, "index", "-n"], {"rmqtool.store.repair.config_doctor", "rmqtool.store.check"}),
+        (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
+        (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
+    ):
+        loaded = loaded_by(*words, "-o", "json")
+        assert "rmqtool.store.log.commit_log" in loaded
+        assert not loaded & others
+
+
+def test_the_start_is_not_spent_in_looking_for_garbage() -> None:
+    script = (
+        "import gc, sys; from rmqtool.main import main\n"
+        "try: main()\n"
+        "except SystemExit: print(gc.get_threshold()[0], sum(of['collections'] for of in gc.get_stats()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "info", str(ROOT / "examples" / "store")],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    threshold, collections = map(int, done.stdout.splitlines()[-1].split())
+    assert threshold == 50_000
+    assert collections < 30  # with Python's own threshold it is 95

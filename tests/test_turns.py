@@ -1,4 +1,4 @@
-"""That every case has its turn: what two rules choose by the same count of runs may never meet."""
+"""Every case gets its turn: two rules with the same number of runs might never select the same case."""
 
 import ast
 from math import gcd
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def calls(node: ast.AST, name: str) -> list[int]:
-    """The first arguments, where they are numbers, of each call of a function."""
+    """The numeric first arguments of all calls of a function."""
     return [
         call.args[0].value
         for call in ast.walk(node)

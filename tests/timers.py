@@ -1,4 +1,4 @@
-"""Stores with a timer, put together by the rules of a broker of 5.3 (TimerMessageStore.doEnqueue)."""
+"""Build stores with a timer by the rules of 5.3 (TimerMessageStore.doEnqueue)."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ from formats.primitives import java_hash
 from formats.variants import timer
 from tests.services.build import Builder
 
-NOW = 1_700_000_000_000  # where the wheel stands, ms
+NOW = 1_700_000_000_000  # current time of the wheel, ms
 FILE_SIZE = 52_000
 ROLL_WINDOW = 172_800_000  # ms
 
 
 class Timers:
-    """Messages that wait; the wheel and its log are written as a broker has them when all are taken up.
+    """Waiting messages; wheel and timer log are written as by a broker that has enqueued them all.
 
     Attributes:
-        builder: takes other messages too.
-        taken: messages that the wheel has.
-        slots: time of a slot in seconds to (first position, last position, count).
+        builder: also accepts other messages.
+        taken: number of messages in the wheel.
+        slots: time of a slot in seconds → (first position, last position, count).
     """
 
     def __init__(self, file_size: int = FILE_SIZE) -> None:
@@ -30,11 +30,11 @@ class Timers:
     def put(
         self, seconds: int, *, enqueue: bool = True, topic: str = "Orders", body: bytes = b"body", **properties: str
     ) -> int:
-        """A message that is due so many seconds after NOW; its physical offset.
+        """Add a message due ``seconds`` after NOW; returns its physical offset.
 
         Args:
-            enqueue: whether the wheel has it already.
-            properties: in place of those that a broker writes.
+            enqueue: put it into the wheel.
+            properties: override those that a broker writes.
         """
         out = NOW + 1000 * seconds
         self.number += 1
@@ -64,7 +64,7 @@ class Timers:
         self.slots[out // 1000] = first, position, count + 1 - 2 * delete
 
     def write(self, root: Path, *, file_size: int | None = None) -> Path:
-        """The store's directory."""
+        """Write the store; returns its directory."""
         store = self.builder.write(root)
         if file_size is not None:
             path = store / "commitlog" / f"{0:020d}"
@@ -85,6 +85,6 @@ class Timers:
 
 
 def slot_for(buf: bytes | memoryview, time: int, precision: int = 1000) -> timer.Slot | None:
-    """The slot for a delivery time in ms, or None where the wheel holds another round's slot there, or nothing."""
+    """The slot for a delivery time in ms; None if the wheel has another round's slot there, or nothing."""
     slot = timer.read_slot(buf, timer.slot_index(time, precision))
     return slot if slot.time == time // precision and any(slot) else None

@@ -1,4 +1,4 @@
-"""The real frames of ``golden/wire``."""
+"""Recorded frames in ``golden/wire``."""
 
 import base64
 import json
@@ -14,11 +14,11 @@ RELEASES = ("4.9.8", "5.3.3")
 
 
 class Frame(NamedTuple):
-    """One frame as it was sent."""
+    """One recorded frame."""
 
     raw: bytes
     link: str  # broker or namesrv
-    request_code: int  # its own, or that of the request that it answers
+    request_code: int  # its own, or that of the request it answers
     is_response: bool
     connection: str
 
@@ -44,7 +44,7 @@ def frames(release: str) -> tuple[Frame, ...]:
 
 
 def requests(release: str, link: str) -> Iterator[tuple[Frame, Frame | None]]:
-    """What clients have asked a server, in the order of arrival, and its answer, where the run has it."""
+    """Requests to a server in the order of arrival, with the answers if recorded."""
     waiting: dict[tuple[str, int], int] = {}
     found: list[tuple[Frame, Frame | None]] = []
     for one in frames(release):
@@ -68,7 +68,7 @@ def all_frames() -> Iterator[Frame]:
 
 
 def parsed(raw: bytes) -> frame.Command:
-    """The command of a whole frame."""
+    """Parse a complete frame."""
     found = frame.parse(raw)
     assert found is not None
     command, size = found

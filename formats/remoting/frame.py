@@ -173,13 +173,13 @@ def _texts(value: Value) -> Fields | None:
         raise BadText(0, "extFields that are not a JSON object")
     if {*map(type, value), *map(type, value.values())} <= _ALL_TEXT:  # most headers of most clients
         return cast(Fields, value)
-    found: Fields = {}
+    texts: Fields = {}
     for key, item in value.items():
         if not isinstance(key, str) or isinstance(item, list | dict):
             raise BadText(0, "extFields that are not text")
         if item is not None:
-            found[key] = item if isinstance(item, str) else dumps(item, BODY).decode()
-    return found
+            texts[key] = item if isinstance(item, str) else dumps(item, BODY).decode()
+    return texts
 
 
 _quoted_name = lru_cache(1024)(quote)  # declared names are few

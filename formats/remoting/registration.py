@@ -47,8 +47,8 @@ def read(body: bytes, *, mappings: bool) -> RegisterBrokerBody:
         raise BadText(reader.at, "filter servers that are not a list of texts")
     infos = None
     if mappings:
-        found = [from_json(MappingInfo, value) for value in reader.items(reader.json)]
-        infos = {info.topic or "": info for info in found}
+        mappings_read = [from_json(MappingInfo, value) for value in reader.items(reader.json)]
+        infos = {info.topic or "": info for info in mappings_read}
     table = TopicTable(topics, version, topic_queue_mapping_info_map=infos)
     return RegisterBrokerBody(table, [str(item) for item in filters or ()])
 

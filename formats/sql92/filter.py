@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from formats.sql92.values import INT, LONG, Long, NotComparable, Value, compare, double
 
-Properties: TypeAlias = Mapping[str, str]
+Properties: TypeAlias = Mapping[str, str] | Mapping[str, Value]
 Evaluate: TypeAlias = Callable[[Properties], Value]
 Matches: TypeAlias = Callable[[Properties], bool]
 
@@ -54,7 +54,7 @@ class _Node(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compile_filter(text: str, *, wide: bool = True) -> Matches:
-    """Whether the properties of a message match.
+    """Whether the properties of a message match. Properties are texts; other values are compared as what they are.
 
     Args:
         text: the expression of a subscription.
@@ -81,7 +81,7 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str, wide: bool) -> list[_Token]:
-    words = _WORDS | _OF_5 if wide else _WORDS
+    keywords = _WORDS | _OF_5 if wide else _WORDS
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -90,7 +90,7 @@ def _tokens(text: str, wide: bool) -> list[_Token]:
             return [*tokens, _Token("bad", text[at : at + 20], at)]
         kind, part = str(match.lastgroup), match[0]
         if kind == "word":
-            kind = part.upper() if part.upper() in words else "name"
+            kind = part.upper() if part.upper() in keywords else "name"
         elif kind == "sign":
             kind = part
         if kind != "blank":
@@ -205,7 +205,7 @@ class _Parser:
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
                 left = self._among(left, wanted=False)
-            elif (search := self._searched(left)) is not None:
+            elif (search := self._parse_search(left)) is not None:
                 left = search
             elif sign == "NOT":
                 self._at += 1
@@ -253,11 +253,11 @@ class _Parser:
 
         def evaluate(properties: Properties) -> Value:
             value = left.evaluate(properties)
-            return None if value is None else (value in values) == wanted
+            return None if value is None else (str(value) in values) == wanted
 
         return _boolean(evaluate)
 
-    def _searched(self, left: _Node) -> _Node | None:
+    def _parse_search(self, left: _Node) -> _Node | None:
         """CONTAINS, STARTSWITH, ENDSWITH, with or without NOT."""
         for word, fits in _SEARCHES.items():
             if self._take(word):

@@ -130,7 +130,7 @@ def parse_parts(starts: str, offsets: str) -> list[Part]:
     for origin, queue, text in _triples(starts):
         if (origin, queue) not in listed:
             raise BadText(0, f"no message offsets of queue {queue[:20]}")
-        numbers = tuple(_number(one, _LONG) for one in listed[origin, queue].split(","))
+        numbers = tuple(_number(number, _LONG) for number in listed[origin, queue].split(","))
         parts.append(Part(origin, _number(queue, _INT), _number(text, _LONG), numbers))
     return parts
 

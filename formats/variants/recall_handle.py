@@ -34,8 +34,8 @@ class RecallHandle:
     @property
     def text(self) -> str:
         """As a client gets it."""
-        words = _VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.message_id
-        return base64.urlsafe_b64encode(" ".join(words).encode("utf-8", "surrogatepass")).decode()
+        parts = _VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.message_id
+        return base64.urlsafe_b64encode(" ".join(parts).encode("utf-8", "surrogatepass")).decode()
 
     @classmethod
     def parse(cls, text: str) -> "RecallHandle":
@@ -49,10 +49,10 @@ class RecallHandle:
             data = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
         except (UnicodeEncodeError, binascii.Error):
             raise BadText(0, "recall handle is invalid") from None
-        words = data.decode("utf-8", "replace").rstrip(" ").split(" ")
-        if words[0] != _VERSION or len(words) < 5:
+        parts = data.decode("utf-8", "replace").rstrip(" ").split(" ")
+        if parts[0] != _VERSION or len(parts) < 5:
             raise BadText(0, "recall handle is invalid")
-        time = java_int(words[3], 64)
+        time = java_int(parts[3], 64)
         return cls(
-            topic=words[1], broker_name=words[2], deliver_ms=_NEVER if time is None else time, message_id=words[4]
+            topic=parts[1], broker_name=parts[2], deliver_ms=_NEVER if time is None else time, message_id=parts[4]
         )

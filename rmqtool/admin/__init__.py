@@ -1,5 +1,5 @@
-"""One set of questions for a store directory and for a live cluster.
+"""Queries that both a store directory and a live cluster can answer.
 
-:mod:`~rmqtool.admin.subjects` has a protocol for each subject. The engine's own classes implement it for a directory,
+:mod:`~rmqtool.admin.subjects` has a protocol for each subject. Classes of the engine implement it for a directory,
 :mod:`~rmqtool.admin.live` for a cluster.
 """

@@ -9,7 +9,7 @@ from rmqtool.remoting.files import read_small
 from rmqtool.remoting.signing import Credentials
 
 ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
-_MOST = 1 << 16  # bytes of a file with credentials
+_MOST = 1 << 16  # bytes; maximum size of a file with credentials
 
 
 def credentials(file: str | None, variables: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)) -> Credentials | None:
@@ -18,10 +18,10 @@ def credentials(file: str | None, variables: tuple[str, str] = (ACCESS_KEY, SECR
     Errors never quote the file or a variable.
 
     Args:
-        variables: names of variables of the environment that hold the access key and the secret key.
+        variables: names of the environment variables with the access key and the secret key.
 
     Raises:
-        BadValue: a key is missing, or the file cannot be understood.
+        BadValue: a key is missing, or the file is invalid.
         UnreadableStore: the file cannot be read.
     """
     if file is None:

@@ -1,4 +1,4 @@
-"""The subjects of a store directory: what the engine's own classes answer. Topics are those of the engine."""
+"""The subjects of a store directory, implemented by classes of the engine."""
 
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -18,9 +18,9 @@ class StoreGroups:
     """The groups of a store.
 
     Args:
-        wanted: whether a group's offsets in a topic are asked for.
-        client: offsets of a broadcasting client in place of the broker's.
-        bak: the previous generation of the broker's.
+        wanted: selects offsets by group and topic.
+        client: offsets of a broadcasting client, instead of the broker's.
+        bak: read the broker's previous file.
     """
 
     lag_row, stored_row, offset_row = GroupLag, StoredOffset, OffsetRow
@@ -55,7 +55,7 @@ class StoreGroups:
         """Every queue of every group, sorted by group, topic and queue."""
         return self._consumers.lag()
 
-    def stored(self) -> Iterator[StoredOffset]:
+    def offsets(self) -> Iterator[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue.
 
         Raises:
@@ -71,7 +71,7 @@ class StoreGroups:
             )
 
     def positions(self) -> Iterator[OffsetRow]:
-        """Offsets beside the queues that they point into, sorted by group, topic and queue.
+        """Offsets with the ranges of their queues, sorted by group, topic and queue.
 
         Raises:
             UnreadableStore: the store has no offsets file.

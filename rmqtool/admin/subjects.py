@@ -1,6 +1,6 @@
-"""The questions, a protocol for each subject. What cannot be told is None, and what is missing is said by a warning.
+"""A protocol for each subject. Unknown values are None; a warning names what is missing.
 
-Both sides are given ``warn`` when they are made: it is called with each reason why an answer is not whole.
+Implementations take ``warn``, which is called with each reason why an answer is incomplete.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,11 +24,11 @@ class Topics(Protocol):
         """Every topic, sorted."""
 
     def details(self, topic: str) -> TopicDetails | None:
-        """One topic with its queues; None where there is no such topic."""
+        """One topic with its queues; None if there is no such topic."""
 
 
 class Groups(Protocol):
-    """Consumer groups and how far they have come."""
+    """Consumer groups and their offsets."""
 
     @property
     def lag_row(self) -> type[GroupLag]:
@@ -51,23 +51,23 @@ class Groups(Protocol):
     def lag(self) -> Iterable[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
 
-    def stored(self) -> Iterable[StoredOffset]:
+    def offsets(self) -> Iterable[StoredOffset]:
         """Offsets as they are stored, sorted by group, topic and queue."""
 
     def positions(self) -> Iterable[OffsetRow]:
-        """Offsets beside the queues that they point into, sorted by group, topic and queue."""
+        """Offsets with the ranges of their queues, sorted by group, topic and queue."""
 
 
 class StoredMessage(Protocol):
-    """A message as a log has it."""
+    """A message of a log."""
 
     @property
     def record(self) -> Record:
-        """Its stored form."""
+        """The stored record."""
 
     @property
     def physical_offset(self) -> int:
-        """Where it is in the log."""
+        """Its position in the log."""
 
 
 class Messages(Protocol):

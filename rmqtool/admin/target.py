@@ -1,6 +1,7 @@
-"""What a command is about: a store directory, or a live cluster.
+"""The target of a command: a store directory or a live cluster.
 
-A cluster is ``rocketmq://HOST:9876[,HOST2:9876][/CLUSTER]``, or ``@NAME``, a profile of the user's config file.
+A cluster is given as ``rocketmq://HOST:9876[,HOST2:9876][/CLUSTER]``, or as ``@NAME``, a profile in the user's config
+file.
 """
 
 import os
@@ -23,12 +24,12 @@ class Target:
     """A live cluster.
 
     Attributes:
-        text: as the user named it.
-        namesrv: addresses of its name servers.
-        cluster: only the brokers of this one; None for all that the name servers know.
-        tls_config: a ``tls.properties``; None for plain connections.
-        acl: a file of keys to sign requests with; None for those of the environment, if there are any.
-        key_names: the variables that hold these; None for the usual ones.
+        text: the user's argument.
+        namesrv: addresses of the name servers.
+        cluster: name of the cluster; None for all brokers that the name servers know.
+        tls_config: path of a ``tls.properties``; None for plain connections.
+        acl: path of a file with keys to sign requests; None to use the environment variables, if set.
+        key_names: names of these variables; None for the default ones.
     """
 
     text: str
@@ -40,46 +41,46 @@ class Target:
 
 
 def is_live(text: str) -> bool:
-    """Whether a word names a cluster; ``@NAME`` does not where there is a file of that name."""
+    """Whether an argument is a cluster; ``@NAME`` is not if there is a file of that name."""
     return text.startswith(SCHEME) or (text.startswith("@") and not os.path.lexists(text))
 
 
 def parse_target(text: str, profiles: Mapping[str, Mapping[str, Any]] | None = None) -> Target:
-    """The cluster that a word names.
+    """Parse the name of a cluster.
 
     Args:
-        profiles: those of the config file by name, as :func:`rmqtool.cli.defaults.read_profiles` gives them.
+        profiles: profiles of the config file by name, from :func:`rmqtool.cli.defaults.read_profiles`.
 
     Raises:
-        BadValue: it has no address or a bad one, or there is no such profile.
+        BadValue: an address is missing or invalid, or there is no such profile.
     """
     if text.startswith("@"):
-        known = profiles or {}
-        if text[1:] not in known:
-            names = ", ".join(f"@{name}" for name in sorted(known)) or "none"
+        profiles_by_name = profiles or {}
+        if text[1:] not in profiles_by_name:
+            names = ", ".join(f"@{name}" for name in sorted(profiles_by_name)) or "none"
             raise BadValue(f"{text}: no target of that name in the config file, which has {names}")
-        return _read_profile(text, known[text[1:]])
+        return _read_profile(text, profiles_by_name[text[1:]])
     if "?" in text or "#" in text:
-        raise BadValue(f"{_masked(text)}: {_FORM}, and settings in a profile of the config file")
+        raise BadValue(f"{_mask_password(text)}: {_FORM}, and settings in a profile of the config file")
     addresses, slash, cluster = text.removeprefix(SCHEME).partition("/")
     if slash and (not cluster or "/" in cluster):
-        raise BadValue(f"{_masked(text)}: {_FORM}")
-    return Target(text=text, namesrv=_addresses(addresses, _masked(text)), cluster=cluster or None)
+        raise BadValue(f"{_mask_password(text)}: {_FORM}")
+    return Target(text=text, namesrv=_addresses(addresses, _mask_password(text)), cluster=cluster or None)
 
 
 def _addresses(text: str, where: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in re.split("[,;]", text) if part.strip())
-    for address in found:
+    addresses = tuple(part.strip() for part in re.split("[,;]", text) if part.strip())
+    for address in addresses:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[2]) <= 0xFFFF:
             raise BadValue(f"{where}: not HOST:PORT between the commas: {_FORM}")
-    if not found:
+    if not addresses:
         raise BadValue(f"{where}: no address of a name server: {_FORM}")
-    return found
+    return addresses
 
 
-def _masked(text: str) -> str:
-    """A target without what stands before an @, where others put a password."""
+def _mask_password(text: str) -> str:
+    """A target without the part before ``@``, which may be a password."""
     head, at, rest = text.removeprefix(SCHEME).rpartition("@")
     return f"{SCHEME}***@{rest}" if at and head else text
 
@@ -106,7 +107,7 @@ def _read_profile(text: str, table: Mapping[str, Any]) -> Target:
 
 
 def resolve_files(table: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """A profile whose files are looked for beside the config file."""
+    """A profile with file names resolved relative to the config file's directory."""
     return {
         name: os.path.join(folder, os.path.expanduser(value)) if name in _FILES and isinstance(value, str) else value
         for name, value in table.items()

@@ -10,17 +10,18 @@ clean: --accept-loss --backup= --broker-conf= --columns= --delete --dry-run --fi
   --progress= --table= --tz= --wide --yes -h -n -o= -y
 client list: --columns= --group= --help --limit= --output= --tz= --wide -g= -h -o=
 cluster list: --columns= --help --output= --tz= --wide -h -o=
-commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
-  --records --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+commitlog dump: --body= --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --records --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 commitlog hexdump: --broker-conf= --help --limit= --offset= --tz= -h
 config: --bak --broker-conf= --broker= --columns= --help --output= --tz= --wide -h -o=
 consume: --ack --acl= --all-topics --body= --columns= --exit-idle= --follow --from= --group= --help --limit=
   --namesrv= --orderly --output= --sql= --tag= --tls-config= --wide -f -g= -h -o=
-consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --queue-offset= --queue=
-  --since= --tag= --topic= --tz= --until= --wide -h -o= -q= -t=
+consumequeue dump: --all --broker-conf= --columns= --help --key= --limit= --offset= --output= --property=
+  --queue-offset= --queue= --since= --tag= --topic= --tz= --until= --where= --wide -h -o= -q= -t=
 delay due: --all --at= --broker-conf= --columns= --help --level= --limit= --output= --queue= --since= --topic= --tz=
   --until= --wide -h -o= -q= -t=
 delay list: --all --at= --broker-conf= --columns= --help --output= --tz= --wide -h -o=
+diff: --broker-conf= --columns= --help --limit= --other-conf= --output= --progress= --table= --tz= --wide -h -o=
 dispatch: --backup= --broker-conf= --columns= --dry-run --help --output= --progress= --table= --tz= --wide -h -n -o=
 dlq export: --body= --broker-conf= --columns= --group= --help --limit= --output= --since= --topic= --tz= --until=
   --wide -g= -h -o= -t=
@@ -34,6 +35,9 @@ dump-to-parquet: --broker-conf= --codec= --columns= --engine= --file-size= --hel
   --tz= --until= --where= --wide -h -o= -t=
 explain: --columns= --help --output= --wide -h -o=
 export: --broker-conf= --columns= --help --output= --progress= --tz= --wide -h -o=
+grep: --body= --broker-conf= --columns= --count --fixed --help --ignore-case --in= --invert --key= --limit=
+  --neighbours= --offset= --output= --progress= --property= --queue-offset= --queue= --since= --tag= --topic= --tz=
+  --until= --where= --wide -C= -F -c -h -i -o= -q= -t= -v
 group clone: --backup= --broadcast= --broker-conf= --broker= --clamp --columns= --dry-run --help --output=
   --to-broadcast= --topic= --tz= --wide --yes -h -n -o= -t= -y
 group diff: --all --bak --broker-conf= --columns= --group= --help --limit= --output= --queue= --topic= --tz= --wide
@@ -71,8 +75,8 @@ rebuild: --backup= --broker-conf= --columns= --dry-run --help --output= --progre
 recover: --accept-loss --backup= --broker-conf= --columns= --dry-run --engine= --exactly --fix-delay-times --help
   --output= --progress= --quick --table= --tz= --wide --yes -h -n -o= -y
 replay: --acl= --batch= --broker-conf= --columns= --dry-run --engine= --group= --help --journal= --key= --limit=
-  --namesrv= --offset= --output= --progress= --queue-offset= --queue= --rate= --since= --tag= --tls-config= --to=
-  --topic= --tz= --until= --wide -g= -h -n -o= -q= -t=
+  --namesrv= --offset= --output= --progress= --property= --queue-offset= --queue= --rate= --since= --tag=
+  --tls-config= --to= --topic= --tz= --until= --where= --wide -g= -h -n -o= -q= -t=
 report duplicates: --broker-conf= --by= --columns= --help --limit= --output= --progress= --runner= --since= --topic=
   --tz= --until= --wide -h -o= -t=
 report lag: --broker-conf= --columns= --group= --help --limit= --output= --progress= --runner= --topic= --tz= --wide
@@ -121,6 +125,7 @@ du --sort: bytes messages name
 dump-to-parquet --codec: zstd snappy gzip none
 dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
+grep --in: body key property host
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3 5.5
 init --engine: auto 4.9 5.3 5.5
@@ -155,14 +160,14 @@ CODES = """
 file-unreadable file-size file-gap file-duplicate file-misnamed file-foreign store-role file-ignored not-checked
 abort-present store-in-use recovery-unfinished undo-unfinished journal-unreadable checkpoint-missing checkpoint-empty
 checkpoint-ahead log-absent log-crc log-damage log-torn log-blank-missing log-blank-size log-stale log-position
-log-properties log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat log-topic
-cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
+log-properties log-port log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat
+log-topic cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
 cq-deliver-time cq-delay-hash cq-empty-file ext-damage ext-missing bcq-queue-missing bcq-missing bcq-behind bcq-hole
 bcq-torn bcq-stale bcq-no-message bcq-repeat bcq-base bcq-count bcq-size bcq-tags bcq-time bcq-form cq-batch
 rcq-unreadable rcq-missing rcq-behind rcq-other rcq-size rcq-tags rcq-time rcq-no-message rcq-end rcq-begin rcq-ahead
 config-database rcq-note index-unreadable index-absent index-count index-header index-slots index-chain index-entry
 index-ghost index-time index-missing index-behind config-broken config-bak-broken config-missing config-tmp
-topic-unknown topic-deleted queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
+topic-unknown topic-deleted topic-remade queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead
 delay-offset-lost conf-size conf-unknown conf-release conf-value timer-wheel-size timer-wheel-missing
 timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage timer-log-torn timer-no-message
 timer-other-message timer-expired timer-properties timer-deliver-time timer-twice timer-lost timer-behind

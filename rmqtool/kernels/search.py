@@ -10,7 +10,7 @@ from rmqtool.kernels.plain import search as plain
 from rmqtool.kernels.tables.messages import cells_address
 from rmqtool.kernels.tables.shapes import Column
 
-_SHORTEST = 4  # bytes of a text that is looked for
+SHORTEST = 4  # bytes of a text that is looked for
 _find = Function("rmq_find", INT64, POINTER, INT64, INT64, POINTER, INT64)
 _odd_properties = Function("rmq_odd_properties", INT64, POINTER, POINTER, POINTER, INT64, POINTER)
 
@@ -50,7 +50,7 @@ def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | Non
         ValueError: a position outside the buffer, or a text of fewer than 4 bytes.
     """
     data = Memory(buffer)
-    if start < 0 or stop > data.length or len(text) < _SHORTEST:
+    if start < 0 or stop > data.length or len(text) < SHORTEST:
         raise ValueError(f"{len(text)} bytes in bytes {start} to {stop} of a buffer of {data.length}")
     stop = min(stop, data.length - len(text) + 1)
     return choose_code(code).find(data, start, stop, text) if start < stop else -1

@@ -129,12 +129,12 @@ class Listener:
         try:
             tls = await self._context_of(accepted)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made = Connection(self._handler, self._limits, self._closed)
+            protocol = Connection(self._handler, self._limits, self._closed)
             # of a TLS connection uvloop returns a protocol of its own
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: made, accepted, ssl=tls, ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE
+                lambda: protocol, accepted, ssl=tls, ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE
             )
-            connection = made
+            connection = protocol
             await connection.lost.wait()
         except OSError as err:
             log.debug("a connection was not taken: %s", err)

@@ -137,6 +137,7 @@ class Served:
         registration = Registration(broker.context, self.name_servers, outgoing)
         broker.context.topic_changes.subscribe(registration.announce)
         broker.context.routes = registration.queues_of
+        broker.context.announced = registration.finish
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 
@@ -164,7 +165,7 @@ class Served:
         """Take the broker's port, and determine the address for clients."""
         host, port = self._options.listen or ("127.0.0.1", setting(conf, "listenPort", DEFAULT_PORT))
         tls = self._options.tls
-        self._listener = Listener(self._handle, closed=self._ended, tls=tls.context, mode=tls.mode)
+        self._listener = Listener(self._handle, closed=self._end_connection, tls=tls.context, mode=tls.mode)
         await self._listener.start(host, port)
         stack.push_async_callback(self._listener.stop)
         self.broker_address = f"{_reachable(conf, host)}:{self._listener.address.rpartition(':')[2]}"
@@ -193,7 +194,7 @@ class Served:
         """The number of connections of the broker."""
         return self._listener.connections if self._listener is not None else 0
 
-    def _ended(self, connection: Connection) -> None:
+    def _end_connection(self, connection: Connection) -> None:
         if self.broker is not None:
             self.broker.end_connection(connection)
 

@@ -1,9 +1,9 @@
-"""The whole life of one message: every copy that a broker made of it, in the order of the log, and who has consumed it.
+"""The history of one message: every copy that a broker made of it, in log order, and which groups have passed it.
 
 All copies have the producer's unique id; retries and dead letters also name the offset id of the first copy that a
-consumer gave back. Brokers keep no list of what was consumed: an offset beyond a message says that the group has
-consumed it, was not given it, or was moved past it. Conditions of SQL92 subscriptions are kept (consumerFilter.json),
-those by tags are not.
+consumer sent back. Brokers do not record what was consumed: an offset beyond a message means that the group consumed
+it, filtered it out, or was moved past it. SQL92 filters of subscriptions are stored (consumerFilter.json), tag filters
+are not.
 
 Source: message-services 10 to 12, 19.
 """
@@ -54,7 +54,7 @@ _RESETS = ("group-reset", "group-clone")
 
 
 class OffsetReasons:
-    """What a store knows of why offsets are where they are."""
+    """Explains from a store's files why a group's offset is past a message."""
 
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         self._layout, self._warn = layout, warn
@@ -71,11 +71,11 @@ class OffsetReasons:
         properties: Mapping[str, str],
         events: Collection[str],
     ) -> str:
-        """Why a group is past a message, or that it is not.
+        """Why a group is past a message, or ``not yet``.
 
         Args:
             properties: of the message.
-            events: what happened to this copy in this group, as :class:`rmqtool.services.trace.Event` has it.
+            events: names of the events of this copy in this group, see :class:`rmqtool.services.trace.Event`.
         """
         if "acked" in events:
             return ACKED
@@ -83,15 +83,15 @@ class OffsetReasons:
             return NOT_YET
         if {"retry", "retry-delayed", "dead-letter", "revived"} & set(events):
             return GIVEN_BACK
-        if (condition := self._leaves_out(group, topic, properties)) is not None:
+        if (condition := self._excluding_filter(group, topic, properties)) is not None:
             return f"{FILTERED}: {condition}"
-        before = self._before_reset().get((topic, group, queue_id))
+        before = self._offsets_before_reset().get((topic, group, queue_id))
         if before is not None and before <= queue_offset:
             return RESET
         return CONSUMED
 
-    def _leaves_out(self, group: str, topic: str, properties: Mapping[str, str]) -> str | None:
-        """The condition of the group that the message does not meet; None where there is none, or it does."""
+    def _excluding_filter(self, group: str, topic: str, properties: Mapping[str, str]) -> str | None:
+        """The group's SQL92 filter if the message does not match it, else None."""
         if self._filters is None:
             config = look_at_config(self._layout, "consumerFilter.json", self._warn)
             self._filters = config if isinstance(config, ConsumerFilters) else ConsumerFilters()
@@ -110,15 +110,15 @@ class OffsetReasons:
             return None
         return None if matches(properties) else filter_data.expression
 
-    def _before_reset(self) -> Mapping[tuple[str, str, int], int]:
-        """Offsets before the last reset or clone of ours, where what it wrote still stands; else nothing."""
+    def _offsets_before_reset(self) -> Mapping[tuple[str, str, int], int]:
+        """Offsets before the last reset or clone by rmqtool, if the file it wrote is unchanged; else empty."""
         if self._before is None:
             self._before = {}
-            with suppress(OSError, RmqError, FormatError):  # what is not known of the past is left out
-                self._before = self._find_replaced()
+            with suppress(OSError, RmqError, FormatError):  # an unreadable backup only means less to explain
+                self._before = self._read_replaced_offsets()
         return self._before
 
-    def _find_replaced(self) -> dict[tuple[str, str, int], int]:
+    def _read_replaced_offsets(self) -> dict[tuple[str, str, int], int]:
         if not is_dir(self._layout.root):
             return {}
         places = Places.of(self._layout)
@@ -141,12 +141,12 @@ TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened to a message. Times are ms since the epoch.
+    """One event in a message's history. Times are ms since the epoch.
 
     ``event``: stored, half, check, committed, rolled-back, given-up, delayed, delivered, retry-delayed, retry,
-    dead-letter; of POP groups popped, postponed (invisible for longer), acked and revived, where the offsets and the id
-    are those of the copy that was popped. ``delayed`` and ``retry-delayed`` wait for ``deliverTimestamp``, ``popped``
-    and ``postponed`` messages are invisible until then.
+    dead-letter; for POP groups popped, postponed (invisible for longer), acked and revived, with the offsets and the id
+    of the popped copy. ``delayed`` and ``retry-delayed`` messages wait until ``deliverTimestamp``; ``popped`` and
+    ``postponed`` ones are invisible until then.
     """
 
     time: int
@@ -168,7 +168,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """Whether a group has come past one copy of the message."""
+    """Whether a group has passed one copy of the message."""
 
     group: str
     topic: str
@@ -176,7 +176,7 @@ class Taken:
     queueOffset: int
     consumerOffset: int
     passed: bool  # the offset is beyond the message
-    why: str  # why it is, or that it is not, as far as the store can tell
+    why: str  # the reason, or "not yet", as far as the store shows
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -185,11 +185,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What was found of one message."""
+    """The history of one message."""
 
     id: str
     msgId: str | None
-    state: str  # in words: where it has come to; "not found" without any copy
+    state: str  # its current state; "not found" without any copy
     scanned: bool  # the whole log was read
     events: list[Event] = field(default_factory=list)
     groups: list[Taken] = field(default_factory=list)
@@ -205,19 +205,19 @@ class Trace:
 
 
 def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False, body: str = "auto") -> Trace:
-    """Everything that the store has of a message.
+    """The history of a message.
 
     Args:
         message_id: unique id, or the offset id of any copy.
-        now: for what is still to come, ms.
-        scan: read the whole log even where the index answers; done anyway where it finds nothing or is damaged.
-        body: form of the body, as :func:`rmqtool.contract.render_body` has it.
+        now: ms, to tell which deliveries are still to come.
+        scan: read the whole log even if the index has the message; done anyway if it has nothing or is damaged.
+        body: format of the body, see :func:`rmqtool.contract.render_body`.
     """
     return _Tracer(log, now, warn).run(message_id, scan=scan, body=body)
 
 
 def topics_with_key(layout: StoreLayout, key: str) -> list[str]:
-    """Topics of which the index has messages with a key; those of brokers and groups only where no others have."""
+    """Topics with indexed messages that have this key; system and group topics only if there are no others."""
     reader = KeyReader(layout, lambda _text: None)
     topics = [topic for topic in sorted(topics_in(layout)) if reader.query(topic, key, Search(limit=1))]
     return [topic for topic in topics if topic not in SYSTEM_TOPICS and not topic.startswith("%")] or topics
@@ -228,7 +228,7 @@ class _Tracer:
         self.log, self.now, self.warn = log, now, warn
         self.topics = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
-        self.found: dict[int, LocatedRecord] = {}
+        self.copies: dict[int, LocatedRecord] = {}
         self.names = retry_names(log.layout, warn)
 
     def run(self, message_id: str, *, scan: bool, body: str) -> Trace:
@@ -236,11 +236,11 @@ class _Tracer:
         first = self._by_offset_id(message_id)
         unique = parse(first.record.properties).get(UNIQ_KEY) if first is not None else message_id
         if first is not None:
-            self._take(first)
+            self._add_copy(first)
         if unique is not None and not scan:
             for message in query_id(self.log.layout, unique, Search(), self.warn):
-                self._take(message)
-        scanned = scan or not self.found
+                self._add_copy(message)
+        scanned = scan or not self.copies
         if scanned:
             self._scan(unique, message_id)
         elif unique is None:
@@ -252,7 +252,7 @@ class _Tracer:
         events = self._with_pops(events)
         return Trace(
             id=message_id,
-            msgId=unique if self.found else None,
+            msgId=unique if self.copies else None,
             state=_state(events, self.now),
             scanned=scanned,
             events=events,
@@ -262,16 +262,16 @@ class _Tracer:
         )
 
     def _contents(self, form: str) -> dict[str, Any]:
-        """Tag, keys and body, which all copies have."""
-        if not self.found:
+        """Tag, keys and body, which all copies share."""
+        if not self.copies:
             return {}
-        first = self.found[min(self.found)]
+        first = self.copies[min(self.copies)]
         row = message_row(first.record, first.physical_offset, form)
         return {name: row[name] for name in ("tags", "keys", "body", "bodyEncoding")}
 
     def _with_pops(self, events: list[Event]) -> list[Event]:
-        """With what POP groups did with the copies, by time."""
-        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if _can_be_taken(event)}
+        """The events, with those of POP groups added, sorted by time."""
+        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if _is_deliverable(event)}
         if not copies:
             return events
         since = min(event.time for event in copies.values())
@@ -288,8 +288,8 @@ class _Tracer:
         ]
         return sorted([*events, *pops], key=lambda event: event.time) if pops else events
 
-    def _take(self, found: LocatedRecord) -> None:
-        self.found[found.physical_offset] = found
+    def _add_copy(self, message: LocatedRecord) -> None:
+        self.copies[message.physical_offset] = message
 
     def _by_offset_id(self, message_id: str) -> LocatedRecord | None:
         if not is_id(message_id):
@@ -299,7 +299,7 @@ class _Tracer:
         return message if message is not None and _offset_id(message) == message_id.upper() else None
 
     def _scan(self, unique: str | None, message_id: str) -> None:
-        """All copies by unique id, and by origin, in the whole log."""
+        """Read the whole log for copies, by unique id and by origin."""
         wanted = {unique, message_id} - {None}
         low = max(self.log.min_offset, 0)
         with stage("reading the log", max(self.log.written_end - low, 0)) as reading:
@@ -310,21 +310,21 @@ class _Tracer:
                     continue
                 properties = parse(item.record.properties)
                 if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
-                    self._take(item)
+                    self._add_copy(item)
 
     def _by_origin(self, message_id: str) -> None:
-        """Copies of a message without a unique id: only what was given back names it, and no index has that name."""
+        """Find copies of a message without a unique id: only copies sent back name it, and that name is not indexed."""
         for topic in (SCHEDULE, *self.topics.topics(RETRY_PREFIX), *self.topics.topics(DLQ_PREFIX)):
             for queue in self.topics.of(topic):
                 for entry, _record, properties in messages_of(self.log, queue, self.warn):
                     if properties.get(ORIGIN_MESSAGE_ID) == message_id.upper():
                         message = self.log.read(entry.physical_offset, crc=False)
                         if message is not None:
-                            self._take(message)
+                            self._add_copy(message)
 
     def _events(self) -> Iterator[Event]:
         delays = Delays(self.log, self.now, self.warn, self.topics)
-        for message in self.found.values():
+        for message in self.copies.values():
             record, properties = message.record, parse(message.record.properties)
             name, group, detail = _kind(record, properties, self.names)
             deliver = None
@@ -366,14 +366,14 @@ class _Tracer:
         offsets = offsets_of(known_offsets(self.log.layout, self.warn))
         reasons = OffsetReasons(self.log.layout, self.warn)
         for event in events:
-            if not _can_be_taken(event):
+            if not _is_deliverable(event):
                 continue
             for (topic, group), queues in sorted(offsets.items()):
                 if topic == event.topic and (offset := queues.get(event.queueId)) is not None:
-                    later = {one.event for one in events if one.group == group and one.time >= event.time} - {
+                    later = {other.event for other in events if other.group == group and other.time >= event.time} - {
                         event.event if event.group == group else None
                     }
-                    properties = parse(self.found[event.physicalOffset].record.properties)
+                    properties = parse(self.copies[event.physicalOffset].record.properties)
                     yield Taken(
                         group=group,
                         topic=topic,
@@ -385,12 +385,12 @@ class _Tracer:
                     )
 
 
-def _offset_id(found: LocatedRecord) -> str:
-    return id_of(found.record.store_address, found.record.store_port, found.physical_offset)
+def _offset_id(message: LocatedRecord) -> str:
+    return id_of(message.record.store_address, message.record.store_port, message.physical_offset)
 
 
-def _can_be_taken(event: Event) -> bool:
-    """Whether consumers get it."""
+def _is_deliverable(event: Event) -> bool:
+    """Whether consumers get this copy."""
     return event.event in TAKEN_EVENTS
 
 
@@ -441,7 +441,7 @@ def _ending(info: TransactionInfo, events: list[Event]) -> Iterator[Event]:
 
 
 def _state(events: list[Event], now: int) -> str:
-    """Where the message has come to."""
+    """The current state of the message."""
     if not events:
         return "not found"
     last = events[-1]

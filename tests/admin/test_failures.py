@@ -1,4 +1,4 @@
-"""Half of a cluster fails, in all the ways that peers fail: each command says so, in time, and shows the other half."""
+"""Half of a cluster fails in every way that peers fail: each command reports it in time, and shows the other half."""
 
 import asyncio
 import shutil
@@ -42,13 +42,13 @@ WORDS = {
     "broker-config show": ("--name", "brokerName"),
     "client list": (),
 }
-OF_ONE_BROKER = ("query-offset", "query-time")  # that of --broker, so that the other is not asked
+OF_ONE_BROKER = ("query-offset", "query-time")  # only the broker in --broker is queried
 NAME = "lab-b"
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the half that works."""
+    """The address of the healthy half."""
     folder = tmp_path_factory.mktemp("failing") / "store"
     shutil.copytree(ROOT / "examples" / "store", folder)
     with Serving(folder, "--read-only") as served:
@@ -66,7 +66,7 @@ def refuses(request: Command) -> Command:
 
 @asynccontextmanager
 async def silent() -> AsyncIterator[str]:
-    """A peer that takes what comes, and never answers."""
+    """A peer that accepts requests and never answers."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -86,7 +86,7 @@ async def silent() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def refusing() -> AsyncIterator[str]:
-    """A broker that gives nobody a right."""
+    """A broker that refuses every request for lack of rights."""
     async with peer() as made:
         made.replies = dict.fromkeys(C, refuses)
         yield made.address
@@ -94,7 +94,7 @@ async def refusing() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def wrong() -> AsyncIterator[str]:
-    """A broker whose answers are whole, and are none."""
+    """A broker with well-formed frames and invalid answers."""
     async with peer() as made:
         made.replies = {code: lambda request: request.response(body=b'{"table": [1, ') for code in C}
         yield made.address
@@ -102,7 +102,7 @@ async def wrong() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def gone() -> AsyncIterator[str]:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     async with peer() as made:
         address = made.address
     yield address
@@ -110,7 +110,7 @@ async def gone() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def leaving() -> AsyncIterator[str]:
-    """A broker that ends each connection at the first request."""
+    """A broker that closes each connection at the first request."""
 
     def end(connection: Connection, request: Command) -> Command:
         connection.abort("over")
@@ -133,7 +133,7 @@ FAILURES: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
 
 @asynccontextmanager
 async def namesrv_of(healthy: str, failing: str) -> AsyncIterator[str]:
-    """A name server that knows a broker that works, and one that fails."""
+    """A name server with a healthy and a failing broker."""
     async with peer() as namesrv, FAILURES[failing]() as address:
         brokers = {"lab-a": healthy, NAME: address}
         info = ClusterInfo({name: BrokerData("C", name, {0: at}) for name, at in brokers.items()}, {"C": [*brokers]})
@@ -174,7 +174,7 @@ def test_no_broker_answers(name: str) -> None:
     assert done.code in (1, 3), done
     assert "127.0.0.1:1" in done.err
     if name == "cluster list":
-        return  # what name servers say is said
+        return  # answered by name servers
     if name != "info":
         assert "null" not in done.out
     assert done.code == 3 or not done.out, "nothing is taken for a fact"

@@ -1,4 +1,4 @@
-"""A store, and a live cluster that serves it, are answered for in the same fields, types, order and exit codes."""
+"""For a store and a live cluster that serves it, fields, types, order and exit codes are the same."""
 
 import json
 import shutil
@@ -12,10 +12,10 @@ from tests.cli.running import ROOT, Result, rmqtool
 from tests.interop.serving import CLUSTER, Serving
 
 Row = dict[str, Any]
-# what no broker tells, and what only a cluster has
+# fields that no broker reports, and fields only of a cluster
 UNTOLD = {"bytes", "inFlight", "size"}
 BEYOND = {"brokerName", "brokers"}
-OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # 4.9 does not have it in its table of topics, and so does not tell its queues
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # missing from the topic table of 4.9, which therefore does not report its queues
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def read_rows(result: Result, form: str) -> list[Row]:
 
 
 def both(words: str, store: Path, target: str, form: str = "ndjson") -> tuple[list[Row], list[Row]]:
-    """Rows of the store and of the cluster; the exit codes are the same."""
+    """Rows of the store and of the cluster, after comparing exit codes."""
     results = [rmqtool(*words.format(where).split(), "-o", form) for where in (store, target)]
     assert results[0].code == results[1].code, (results[0].err, results[1].err)
     return read_rows(results[0], form), read_rows(results[1], form)
 
 
 def check_same(of_store: list[Row], of_cluster: list[Row]) -> None:
-    """The same rows, but for what is known to be told by one of them alone."""
+    """Compare rows, except for fields that only one of them has."""
     for one in of_cluster:
         for name in BEYOND & one.keys():
             assert list(one)[-1] == name, "a field of clusters alone is the last one"
@@ -143,7 +143,7 @@ def test_keys_beyond_one_answer(store: Path, target: str, monkeypatch: pytest.Mo
 
     rows = [json.loads(line) for line in rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()]
     times = [one["storeTimestamp"] for one in rows if "user-0" in one["keys"] and one["topic"] == "Orders"]
-    most = max(sum(time - 1000 < other <= time for other in times) for time in times)  # of the same second
+    most = max(sum(time - 1000 < other <= time for other in times) for time in times)  # in the same second
     assert len(times) > most + 2
     monkeypatch.setattr(messages, "_PAGE", most + 2)
     of_store, of_cluster = both("query-key {} Orders user-0", store, target)

@@ -1,4 +1,4 @@
-"""A cluster of several brokers: sums, rows of each, what they do not agree in, slaves."""
+"""A cluster of several brokers: totals, rows per broker, disagreements, slaves."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from tests.interop.serving import Serving
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Two that have the same messages; in the second the topic Orders is for reading alone."""
+    """Two brokers with the same messages; in the second, the topic Orders is read-only."""
     folder = tmp_path_factory.mktemp("several")
     for name in ("a", "b"):
         shutil.copytree(ROOT / "examples" / "store", folder / name)

@@ -21,6 +21,7 @@ from tests.bench import (
     recover,
     rocks,
     scan,
+    search,
     serve_start,
     waiting,
 )
@@ -168,3 +169,7 @@ def test_the_bench_of_idle_consumers_runs(tmp_path: Path) -> None:
 def test_the_bench_of_what_waits_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert waiting.report(tmp_path, 320, 200, 1, beside=False).keys() == {"recover", "list"}
     assert "processor" in capsys.readouterr().out
+
+
+def test_the_bench_of_searching_finds_what_the_other_program_finds(tmp_path: Path) -> None:
+    assert search.report(tmp_path, 128, 1 << 20, 1).keys() >= {"grep", "du"}

@@ -64,7 +64,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Topics, "parse", run_out)
-    sources._wrong.cache_clear()  # what an earlier test has read
+    sources._find_fault.cache_clear()  # what an earlier test has read
     store = ROOT / "examples" / "store"
     path = store / "config" / "topics.json"
     words = f"out of memory: {path} has {path.stat().st_size} bytes and takes about ten times as much to read"

@@ -14,7 +14,7 @@ from tests.conftest import Unpacked
 @pytest.mark.parametrize(
     ("word", "command"),
     [
-        ("lag", "group lag"), ("grep", "query-key"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
+        ("lag", "group lag"), ("search", "grep"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
         ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("stats", "info"),
         ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"),
     ],

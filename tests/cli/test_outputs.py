@@ -33,6 +33,8 @@ APART = {
 WORDS: dict[str, list[str]] = {name: words for name, words in COMMANDS.items() if "--yes" not in words}
 WORDS |= {
     "explain": ["explain"],
+    "diff": ["diff", "STORE", "STORE"],
+    "grep": ["grep", "STORE", "order"],
     "explain CODE": ["explain", "log-damage"],
     "manual": ["manual", "promises"],
     "init": ["init", "NEW"],

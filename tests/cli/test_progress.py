@@ -22,8 +22,8 @@ from tests.store.helpers import tree
 
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
-    "append", "check", "clean", "dispatch", "du", "dump-to-parquet", "export", "import", "mirror", "rebuild", "recover",
-    "replay", "run", "salvage", "sql", "truncate", "undo",
+    "append", "check", "clean", "diff", "dispatch", "du", "dump-to-parquet", "export", "grep", "import", "mirror",
+    "rebuild", "recover", "replay", "run", "salvage", "sql", "truncate", "undo",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import unreadable
 from tests.client.test_hostile_commands import serving
 from tests.client.test_replay import CONF, bodies, made, messages
-from tests.client.test_replay_away import Known, name_server
+from tests.client.test_replay_away import RemoteStat, name_server
 from tests.model.neighbours import free_port
 
 SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
@@ -206,7 +206,7 @@ def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: s
 
 
 def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> None:
-    store, told = tmp_path / "copy", Known()
+    store, told = tmp_path / "copy", RemoteStat()
     with broker(known(tmp_path / "origin", "Wide", 40)) as one, name_server(told) as namesrv:
         told.routes = {"Wide": {0: one.address}}
         words = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)

@@ -26,7 +26,7 @@ TOPIC = "Away"
 
 
 @dataclass
-class Known:
+class RemoteStat:
     """What a name server says, from one moment to the next.
 
     Attributes:
@@ -45,7 +45,7 @@ class Known:
 
 
 @contextmanager
-def name_server(known: Known) -> Iterator[str]:
+def name_server(known: RemoteStat) -> Iterator[str]:
     """The address of one that says what is known."""
 
     @asynccontextmanager
@@ -89,7 +89,7 @@ def again(source: Path, namesrv: str) -> Result:
 @by_turns(3)
 @pytest.mark.parametrize("gone", ["all routes", "the broker", "its master"])
 def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path, gone: str) -> None:
-    source, known = made(tmp_path / "origin", TOPIC, 600), Known()
+    source, known = made(tmp_path / "origin", TOPIC, 600), RemoteStat()
     there = {TOPIC: {0: served.address}, "TBW102": {0: served.address}}
     with name_server(known) as namesrv, broker(name="broker-a") as slave:
         known.routes = there
@@ -156,7 +156,7 @@ def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path:
 
     assert again(source, served.namesrv).code == 0
     begun(tmp_path / "origin.replay", 0)
-    known = Known()
+    known = RemoteStat()
     with name_server(known) as namesrv, lying_broker(pulled) as address:
         known.routes = {TOPIC: {0: address}}
         done = again(source, namesrv)

@@ -278,7 +278,7 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
     """What a dump reads, record by record and by compiled code."""
     for split in split_plan(CommitLog(_layout(rng, store, base)), split_bytes=rng.choice((5_000, 1 << 20)))[0]:
         file = split.segment()
-        view = file.mapped()
+        view = file.map()
         at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
         told = []
         for kind in (RowReader, ColumnReader):

@@ -1,6 +1,7 @@
 """Topics that a real broker has deleted: check names them, and advises nothing that brings them back."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,3 +59,34 @@ def test_a_topic_that_a_broker_has_deleted(each_broker: Broker, tmp_path: Path) 
         assert (report.code, "rebuild" in report.out) == (0, False), report.out
         if again:  # it stays deleted
             each_broker.boot(store, CONFIG)
+
+
+@by_turns(7)
+def test_a_topic_that_a_broker_has_deleted_and_made_again(each_broker: Broker, tmp_path: Path) -> None:
+    """Its messages from before are nowhere; after a crash that loses its queues a broker serves what came since."""
+    store = tmp_path / "store"
+    each_broker.boot(store, CONFIG)
+    for topic in ("Kept", "Gone"):
+        each_broker.ask("topic", topic=topic)
+        for n in range(24):
+            each_broker.ask("send", topic=topic, keys=f"k{n}", queueId=n % 4)
+    each_broker.ask("admin", arguments=["deleteTopic", "-c", CLUSTER, "-t", "Gone"], seconds=60)
+    each_broker.ask("topic", topic="Gone")
+    for n in range(3):
+        each_broker.ask("send", topic="Gone", keys=f"new{n}", queueId=n % 2)
+    time.sleep(2)  # as above
+    each_broker.stop()
+    done = rmqtool("check", store, "-o", "ndjson")
+    told = {row["code"]: row for row in map(json.loads, done.out.splitlines())}
+    assert done.code == 0, done.out
+    assert (told["topic-remade"]["topic"], told["topic-remade"]["count"]) == ("Gone", 24)
+    shutil.rmtree(store / "consumequeue")
+    (store / "checkpoint").unlink()
+    (store / "abort").touch()
+    done = rmqtool("recover", store, "--yes", "--accept-loss")
+    assert done.code == 0, done.out + done.err
+    each_broker.boot(store, CONFIG)
+    pulls = [each_broker.ask("pull", group="g", topic="Gone", queueId=n, offset=0, count=32) for n in range(4)]
+    assert [[message["keys"] for message in pull["messages"]] for pull in pulls] == [["new0", "new2"], ["new1"], [], []]
+    each_broker.stop()
+    assert rmqtool("check", store).code == 0

@@ -191,9 +191,10 @@ def wrong_hits(
 ) -> Iterator[str]:
     """Keys by which not all messages are found, or others."""
     for row in seen["queries"]:
-        wanted, hits = keys[row["topic"], row["key"]] - unreadable, row["physicalOffsets"]
-        if hits is None or not set(hits) <= wanted | rotten or len(set(hits)) < min(len(wanted), _MOST_HITS):
-            yield f"key {row['topic']}#{row['key']}: found {hits}, has {sorted(wanted)}"
+        has, hits = keys[row["topic"], row["key"]], row["physicalOffsets"]
+        wanted = has - unreadable
+        if hits is None or not set(hits) <= has | rotten or len(set(hits)) < min(len(wanted), _MOST_HITS):
+            yield f"key {row['topic']}#{row['key']}: found {hits}, has {sorted(has)}"
 
 
 def contents(store: Path) -> dict[str, str]:

@@ -90,7 +90,7 @@ def test_records_that_are_not_what_their_entries_say(store: Store, at_once: Pull
             at = entry.physical_offset - file.base + random.choice([0, 3, 4, 7, 28, 35])
             with open(file.path, "r+b") as damaged:  # size, magic, or the offset that it says of itself
                 damaged.seek(at)
-                damaged.write(bytes([file.mapped()[at] ^ 0x55]))
+                damaged.write(bytes([file.map()[at] ^ 0x55]))
             assert reading.record(entry.physical_offset, entry.size) is None
             asked = reading.log, queue, offset, 32
             assert at_once.pull(*asked, log_end=reading.end, release=None) is None

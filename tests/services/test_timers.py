@@ -251,7 +251,7 @@ def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_
     assert len(log.segments) > 3
     (block,) = lister.blocks()
     assert isinstance(block, PlainTimers)
-    expected = [lister._row(message) for _number, message in in_the_wheel(log, lister._found)]
+    expected = [lister._row(message) for _number, message in in_the_wheel(log, lister._wheel)]
     assert list(block.rows()) == list(lister.pending()) == expected
     assert len(expected) == 200
 
@@ -259,7 +259,7 @@ def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_
 def test_messages_that_are_read_many_at_once_are_told_as_one_by_one(tmp_path: Path) -> None:
     log = log_of(of_all_kinds().write(tmp_path))
     lister = Timers(log, NOW, never)
-    read = in_the_wheel(log, lister._found)
+    read = in_the_wheel(log, lister._wheel)
     expected = [row for _number, message in read if (row := lister._row(message)) is not None]
     assert list(lister.pending()) == expected
     assert len(expected) == 3 * 14 + 1

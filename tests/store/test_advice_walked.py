@@ -8,6 +8,7 @@ import pytest
 from tests import goldens
 from tests.amounts import by_turns, every, some
 from tests.conftest import Unpacked
+from tests.damage import log_files
 from tests.store.helpers import conf_of
 from tests.store.walked import ALL_VERBS, Walk, commands_in, run_case, starts, walk, walk_from
 from tests.whole import VERBS, Base, make_bases
@@ -43,6 +44,19 @@ def test_from_any_command(case: str, golden_copy: Unpacked, tmp_path: Path) -> N
     for number, start in enumerate(starts(Random(1), store, conf_of(case), problems)):
         (room := tmp_path / str(number)).mkdir()
         assert walk_from(start, golden_copy(case), room, conf_of(case)) == []
+
+
+def test_of_a_message_that_names_its_light_queue_no_more(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """The queue has a gap then, and nothing that a rebuild could put there."""
+    store, conf = golden_copy("lmq"), conf_of("lmq")
+    log, *_ = log_files(store)
+    data = log.read_bytes()
+    at = data.index(b"%LMQ%", len(data) // 2)
+    log.write_bytes(data[:at] + b"x" + data[at + 1 :])
+    problems, advised = Walk(store, tmp_path, conf).check()
+    assert {"cq-other-message", "log-ordinal-gap"} <= {problem.code for problem in problems}
+    assert "rebuild" not in {command[0] for command in advised}
+    assert walk(store, tmp_path, conf) == []
 
 
 def test_commands_are_found_in_words() -> None:

@@ -9,7 +9,7 @@ import pytest
 from formats import checkpoint
 from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
-from formats.message.read import HEADS
+from formats.message.read import HEADS, HOSTS_V6
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.rebuild import rebuild
@@ -95,6 +95,13 @@ def properties_zeroed(store: Path) -> list[Told]:
         ("log-properties", name_of(place.path, store), place.end - len(record.properties), 1),
         ("cq-tags", queue_name(), 5 * UNIT + 12, 1),
     ]
+
+
+def port_flipped(store: Path) -> list[Told]:
+    place = a_message(store, b"TopicA", 1, 5)
+    at = place.at + HEADS[place.record.sys_flag & HOSTS_V6].offsets["born_port"]
+    flip(place.path, at)
+    return [("log-port", name_of(place.path, store), at, 1)]
 
 
 def blank_lost(store: Path) -> list[Told]:
@@ -309,8 +316,8 @@ def delay_offset_ahead(store: Path) -> list[Told]:
 
 
 DAMAGERS: list[Damager] = [
-    body_bit, magic, position_field, properties_zeroed, blank_lost, blank_over_a_message, bytes_behind_the_log,
-    unit_zeroed, filler_inside,
+    body_bit, magic, position_field, port_flipped, properties_zeroed, blank_lost, blank_over_a_message,
+    bytes_behind_the_log, unit_zeroed, filler_inside,
     wrong_tag, wrong_size, wrong_offset, swapped, other_queue, stale_units, queue_tail, queue_gone, first_units_filler,
     empty_queue_file, chain_loop, slot_lost, index_count_ahead, index_count_behind, index_begin, index_end,
     index_longer, slot_count, index_offset,

@@ -2,15 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from formats.message.read import HEADS
+from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.plan import run_recovery
 from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.records import mend_ports
 from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -153,3 +158,44 @@ def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpack
     assert listed["topics.json"]["readable"] is False
     assert listed["topics.json"]["bytes"] == 65 << 20
     assert listed["notes.txt"]["readable"] is True
+
+
+def test_what_is_taken_though_a_part_of_it_is_lost(tmp_path: Path) -> None:
+    """An impossible port, which no checksum covers, and properties that a killed slave has not written whole."""
+    with Store.create(tmp_path / "old") as store:
+        done = [store.append(Message(topic="T", queue_id=0, body=b"%d" % n, tags="red")) for n in range(6)]
+    path = tmp_path / "old/commitlog/00000000000000000000"
+    ports = HEADS[0].offsets["born_port"], HEADS[0].offsets["store_port"]
+    with path.open("r+b") as file:
+        for message, port in zip(done[1:3], ports, strict=True):
+            file.seek(message.physical_offset + port)
+            file.write((-70_000).to_bytes(4, "big", signed=True))
+        file.seek(done[-1].physical_offset + done[-1].size - 2)
+        file.write(bytes(2))
+    checked = json.loads(rmqtool("check", tmp_path / "old", "-o", "json").out)
+    codes = [finding["code"] for finding in checked]
+    assert (codes.count("log-port"), codes.count("log-properties")) == (2, 1)
+    salvaged = rmqtool("salvage", tmp_path / "old", tmp_path / "new")
+    assert "2 messages with an impossible port copied with port 0" in salvaged.err
+    assert "1 message with torn properties taken all the same" in salvaged.err
+    old, new = found_in(StoreLayout(str(tmp_path / "old"))), found_in(StoreLayout(str(tmp_path / "new")))
+    assert [item.record for item in new] == [mend_ports(item.record) for item in old]
+    assert {port for item in new for port in (item.record.born_port, item.record.store_port)} == {0}
+    kept = [file.read_bytes() for file in sorted((tmp_path / "new/lost+found").rglob("*")) if file.is_file()]
+    data = path.read_bytes()
+    for message in (done[1], done[2], done[-1]):
+        assert any(data[message.physical_offset :][: message.size] in part for part in kept)
+    again = json.loads(rmqtool("check", tmp_path / "new", "-o", "json").out)
+    assert "log-port" not in {finding["code"] for finding in again}
+
+
+def test_the_new_store_is_recovered_once(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counting(*arguments: Any) -> Any:
+        runs.append(arguments)
+        return run_recovery(*arguments)
+
+    monkeypatch.setattr("rmqtool.store.recovery.command.run_recovery", counting)
+    Salvage(StoreLayout(str(golden("clean"))), str(tmp_path / "new")).run()
+    assert len(runs) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from formats.message.read import Record
 from rmqtool import Message, Store
-from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole
+from rmqtool.store.disk.readable import copy_readable, is_fully_readable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 from tests.amounts import by_turns
@@ -116,8 +116,8 @@ def test_as_parquet(whole: Path, broken: Path, tmp_path: Path) -> None:
 def test_a_file_is_read_to_the_last_byte_that_can_be(whole: Path, broken: Path, tmp_path: Path) -> None:
     for name in FILES:
         path, size = broken / "commitlog" / name, 4 << 20
-        assert not reads_as_a_whole(str(path), size)
-        assert reads_as_a_whole(str(whole / "commitlog" / name), size)
+        assert not is_fully_readable(str(path), size)
+        assert is_fully_readable(str(whole / "commitlog" / name), size)
         with open(tmp_path / name, "w+b") as copy:
             copy.truncate(size)
             found = copy_readable(str(path), size, copy)

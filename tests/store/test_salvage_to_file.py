@@ -13,7 +13,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.lost_found import LostFound
-from rmqtool.store.salvage.to_file import Tell, WriteAll, salvage_to_file
+from rmqtool.store.salvage.to_file import ReportDamage, WriteAll, salvage_to_file
 from tests import goldens
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -95,7 +95,7 @@ def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing_and_a_killed_run_is_begun_anew(golden: Unpacked, tmp_path: Path) -> None:
     layout, out = StoreLayout(str(golden(DAMAGED))), tmp_path / "out"
 
-    def full(log: CommitLog, path: str, tell: Tell) -> int:
+    def full(log: CommitLog, path: str, tell: ReportDamage) -> int:
         write_ndjson(log, path, tell)
         raise OSError(28, "No space left on device")
 
@@ -119,7 +119,7 @@ def kill_export(layout: StoreLayout, out: Path, step: str) -> None:
     if not child:
         rename = os.rename
 
-        def killed(log: CommitLog, path: str, tell: Tell) -> int:
+        def killed(log: CommitLog, path: str, tell: ReportDamage) -> int:
             done = write_ndjson(log, path, tell)
             if step == "writing":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -151,7 +151,7 @@ def test_what_others_put_in_the_way_is_not_removed(golden: Unpacked, tmp_path: P
 def test_two_exports_at_once_do_not_remove_each_other(golden: Unpacked, tmp_path: Path) -> None:
     layout, out = StoreLayout(str(golden(DAMAGED))), tmp_path / "out"
 
-    def meanwhile(log: CommitLog, path: str, tell: Tell) -> int:
+    def meanwhile(log: CommitLog, path: str, tell: ReportDamage) -> int:
         with pytest.raises(Refused, match="another run is at work"):
             salvage_to_file(layout, str(out), "ndjson", write_ndjson)
         return write_ndjson(log, path, tell)

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from formats import checkpoint
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
 from tests.amounts import by_turns
 from tests.conftest import Unpacked
 from tests.damage import UNIT, log_files, records_of
@@ -127,3 +129,52 @@ def test_a_queue_offset_that_no_queue_can_have_had_takes_no_time(
     assert not report.mended
     assert [note for note in report.notes if "several messages for one queue offset" in note]
     assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+
+
+def test_where_the_check_meets_no_message_the_checkpoint_has_the_time_of_the_one_before(
+    bases: list[Base], tmp_path: Path
+) -> None:
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    *_, last = log_files(store)
+    with last.open("r+b") as file:
+        file.truncate(1)
+    recover(StoreLayout(str(store), base.conf), release=RELEASES["5.3"])
+    stored = [place.record.store_timestamp for path in log_files(store)[:-1] for place in records_of(path)]
+    point = checkpoint.parse((store / "checkpoint").read_bytes())
+    assert point.physic_msg_timestamp == stored[-1]
+    assert faults_of(store, base.conf, "5.3") == []
+
+
+def make_half_of_the_last_message(base: Base, store: Path) -> Path:
+    """By a damaged flag, of a compacted topic, whose own log has the message still; returns its queue's file."""
+    shutil.copytree(base.path, store)
+    place = [place for path in log_files(store) for place in records_of(path) if place.record.topic == b"Prices"][-1]
+    with place.path.open("r+b") as file:
+        file.seek(place.at + 36)
+        file.write((place.record.sys_flag | 4).to_bytes(4, "big"))
+    return store / "consumequeue" / "Prices" / str(place.record.queue_id) / "00000000000000000000"
+
+
+def test_a_compacted_queue_ends_behind_the_damaged_message_that_its_own_log_has(
+    bases: list[Base], tmp_path: Path
+) -> None:
+    (base,), store = [base for base in bases if base.name == "compaction-5.3.3"], tmp_path / "store"
+    make_half_of_the_last_message(base, store)
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES["5.3"]).clean
+    assert faults_of_check(store, base) == []
+
+
+def test_a_compaction_log_is_built_beside_a_message_that_became_a_half_one(bases: list[Base], tmp_path: Path) -> None:
+    (base,), store = [base for base in bases if base.name == "compaction-5.3.3"], tmp_path / "store"
+    queue = make_half_of_the_last_message(base, store)
+    units = queue.read_bytes()
+    end = max(at for at in range(0, len(units), UNIT) if any(units[at : at + UNIT]))
+    queue.write_bytes(units[:end] + bytes(len(units) - end))
+    assert [words.split()[1] for words in faults_of_check(store, base)] == ["compaction-ahead"]
+    rebuild(StoreLayout(str(store), base.conf), ("compaction",))
+    assert faults_of_check(store, base) == []
+
+
+def faults_of_check(store: Path, base: Base) -> list[str]:
+    return [fault for fault in faults_of(store, base.conf, "5.3") if fault.startswith("check")]

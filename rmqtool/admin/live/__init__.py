@@ -1,1 +1,1 @@
-"""The subjects of a live cluster, asked over the remoting protocol."""
+"""The subjects of a live cluster, queried over the remoting protocol."""

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: their state, their settings, and who is connected to them."""
+"""The brokers of a cluster: their state, their settings, and their clients."""
 
 import re
 from collections import defaultdict
@@ -22,9 +22,9 @@ _REAL = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,20})?(E-?[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """One broker, by the names of its own runtime table. What it does not say is None.
+    """One broker, with the names of its runtime table. What it does not report is None.
 
-    Rates are those of the last ten seconds, a second; times are ms.
+    Rates are per second, over the last ten seconds; times are ms.
     """
 
     cluster: str
@@ -43,12 +43,12 @@ class BrokerStatus:
     pageCacheLockTimeMills: int | None
     commitLogMinOffset: int | None
     commitLogMaxOffset: int | None
-    behindMaster: int | None  # bytes of the log that a slave does not have yet; None of a master
+    behindMaster: int | None  # bytes of the log that a slave lacks; None for a master
     earliestMessageTimestamp: int | None
     bootTimestamp: int | None
     commitLogDiskRatio: float | None  # the fullest of its disks
     dispatchBehindBytes: int | None
-    timerReadBehind: int | None  # s, since 5.0, as what follows
+    timerReadBehind: int | None  # s; this and the following fields since 5.0
     timerOffsetBehind: int | None
     timerCongestNum: int | None
     msgPutTotalTodayNow: int | None
@@ -76,7 +76,7 @@ class BrokerSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupClient:
-    """A client that consumes in a group now."""
+    """An online consumer of a group."""
 
     group: str
     clientId: str
@@ -86,8 +86,8 @@ class GroupClient:
     consumeType: str | None
     messageModel: str | None
     consumeFromWhere: str | None
-    brokers: list[str]  # that it is connected to
-    subscriptions: dict[str, str]  # topic to expression: those of the group, as brokers have them from its clients
+    brokers: list[str]  # brokers that it is connected to
+    subscriptions: dict[str, str]  # topic → expression of the group, as its clients told the brokers
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -105,7 +105,7 @@ class LiveBrokers:
         self._target, self._warn = target, warn
 
     def statuses(self) -> list[BrokerStatus]:
-        """Every broker, by cluster, name and id; of one that does not answer all that name servers say."""
+        """Every broker, by cluster, name and id; for one that does not answer, only what name servers report."""
         return ask(self._target, self._warn, self.gather_statuses)
 
     def settings(self, broker: str | None = None) -> list[BrokerSetting]:
@@ -113,7 +113,7 @@ class LiveBrokers:
         return ask(self._target, self._warn, lambda questions: self._settings(questions, broker))
 
     def clients(self, wanted: Callable[[str], bool]) -> list[GroupClient]:
-        """The clients of groups that are online, by group and client id."""
+        """The online clients of groups, by group and client id."""
         return ask(self._target, self._warn, lambda questions: self._clients(questions, wanted))
 
     async def gather_statuses(self, questions: Questions) -> list[BrokerStatus]:
@@ -130,8 +130,8 @@ class LiveBrokers:
         nodes = [node for node in await questions.nodes() if broker in (None, node.name, node.address)]
 
         async def fetch(node: Node) -> Mapping[str, str]:
-            found = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
-            return found or {}
+            settings = await questions.fetch(node, C.GET_BROKER_CONFIG, _read_settings, what="its settings are")
+            return settings or {}
 
         return [
             BrokerSetting(cluster=node.cluster, brokerName=node.name, brokerId=node.broker_id, name=name, value=value)
@@ -153,28 +153,28 @@ class LiveBrokers:
                 what="clients of groups are", absent=(ResponseCode.CONSUMER_NOT_ONLINE,),
             )  # fmt: skip
 
-        found: dict[str, list[tuple[Node, ConsumerConnection]]] = defaultdict(list)
+        answers_by_group: dict[str, list[tuple[Node, ConsumerConnection]]] = defaultdict(list)
         for (group, node), answer in (await questions.collect(pairs, fetch)).items():
             if answer is not None:
-                found[group].append((node, answer))
-        return [client for group, answers in found.items() for client in _clients_of(group, answers)]
+                answers_by_group[group].append((node, answer))
+        return [client for group, answers in answers_by_group.items() for client in _clients_of(group, answers)]
 
 
 def _read_settings(body: bytes) -> Mapping[str, str]:
-    """Settings of a broker, which all have its name.
+    """Parse the settings of a broker.
 
     Raises:
-        BadText: these have none.
+        BadText: the broker's name is missing.
     """
-    found = parse_properties(body)
-    if "brokerName" not in found:
+    settings = parse_properties(body)
+    if "brokerName" not in settings:
         raise BadText(0, "settings without brokerName")
-    return found
+    return settings
 
 
 async def _fetch_runtime(questions: Questions, node: Node) -> Mapping[str, str]:
-    found = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
-    return {} if found is None else found.table
+    runtime = await questions.fetch(node, C.GET_BROKER_RUNTIME_INFO, body(KVTable), what="its state is")
+    return {} if runtime is None else runtime.table
 
 
 def _status(node: Node, table: Mapping[str, str], end: int | None) -> BrokerStatus:
@@ -216,28 +216,28 @@ def _whole(text: str | None) -> int | None:
 
 
 def _real(text: str | None) -> float | None:
-    """A share of a disk; -1 is that of one that the broker cannot look at."""
+    """The used fraction of a disk; -1, for a disk that the broker cannot read, becomes None."""
     number = float(text) if text is not None and _REAL.fullmatch(text) else None
     return number if number is not None and number >= 0 else None
 
 
 def _first(text: str | None) -> float | None:
-    """The first of three averages: that of ten seconds."""
+    """The first of three averages, over ten seconds."""
     return _real(next(iter((text or "").split()), None))
 
 
 def _clients_of(group: str, answers: Iterable[tuple[Node, ConsumerConnection]]) -> list[GroupClient]:
-    found: dict[str, GroupClient] = {}
+    clients: dict[str, GroupClient] = {}
     for node, answer in answers:
-        for one in answer.connection_set:
-            known = found.setdefault(
-                one.client_id,
+        for connection in answer.connection_set:
+            client = clients.setdefault(
+                connection.client_id,
                 GroupClient(
                     group=group,
-                    clientId=one.client_id,
-                    clientAddr=one.client_addr,
-                    language=one.language,
-                    version=one.version,
+                    clientId=connection.client_id,
+                    clientAddr=connection.client_addr,
+                    language=connection.language,
+                    version=connection.version,
                     consumeType=answer.consume_type,
                     messageModel=answer.message_model,
                     consumeFromWhere=answer.consume_from_where,
@@ -245,5 +245,5 @@ def _clients_of(group: str, answers: Iterable[tuple[Node, ConsumerConnection]]) 
                     subscriptions={topic: want.sub_string for topic, want in sorted(answer.subscription_table.items())},
                 ),
             )
-            known.brokers.append(node.name)
-    return [found[client_id] for client_id in sorted(found)]
+            client.brokers.append(node.name)
+    return [clients[client_id] for client_id in sorted(clients)]

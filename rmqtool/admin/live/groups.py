@@ -37,14 +37,14 @@ class LiveGroupLag(GroupLag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOffsetRow(OffsetRow):
-    """How far a group has come in a queue, on one of its brokers."""
+    """The offset of a group in a queue, on one of its brokers."""
 
     brokerName: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveStoredOffset(StoredOffset):
-    """One offset of a group, as one of its brokers has it."""
+    """One offset of a group, as stored by one of its brokers."""
 
     brokerName: str
 
@@ -54,8 +54,8 @@ class LiveGroups:
 
     Args:
         warn: called with each reason why an answer is not whole.
-        say: called with what no broker tells.
-        wanted: whether a group's offsets in a topic are asked for.
+        say: called with what no broker reports.
+        wanted: selects offsets by group and topic.
     """
 
     lag_row = LiveGroupLag
@@ -68,19 +68,19 @@ class LiveGroups:
         self._target, self._warn, self._say, self._wanted = target, warn, say, wanted
 
     def holding(self, _queue_ids: Collection[int] = ()) -> bool:
-        """Whether POP consumers hold messages, which no broker tells."""
+        """Whether POP consumers are known to hold messages; no broker reports it."""
         return False
 
     def infos(self) -> list[GroupInfo]:
-        """Every group that a broker has settings or an offset of, sorted."""
+        """Every group with settings or an offset at a broker, sorted."""
         return ask(self._target, self._warn, self._infos)
 
     def lag(self) -> list[LiveGroupLag]:
         """Every queue of every group, sorted by group, topic, broker and queue."""
         return ask(self._target, self._warn, self._lag)
 
-    def stored(self) -> list[LiveStoredOffset]:
-        """Offsets as brokers have them, sorted by group, topic, broker and queue."""
+    def offsets(self) -> list[LiveStoredOffset]:
+        """Offsets as stored by brokers, sorted by group, topic, broker and queue."""
 
         async def work(questions: Questions) -> list[LiveStoredOffset]:
             return [
@@ -97,7 +97,7 @@ class LiveGroups:
         return ask(self._target, self._warn, work)
 
     def positions(self) -> list[LiveOffsetRow]:
-        """Offsets beside the queues that they point into, sorted in the same way."""
+        """Offsets with the ranges of their queues, sorted in the same way."""
         return ask(self._target, self._warn, self._positions)
 
     # -- lag ----------------------------------------------------------------------------------------------------------
@@ -119,19 +119,23 @@ class LiveGroups:
         ranges: Ranges,
         times: Times | None,
     ) -> Iterable[LiveGroupLag]:
-        """The rows of one broker; where it does not tell how far a queue goes, what follows from that is None."""
+        """The rows of one broker; if it does not report the range of a queue, fields that depend on it are None."""
         if node not in tables:
-            return  # said already
+            return  # already reported
         for topic, groups in by_topic(offsets).items():
             config, queues = tables[node].get(topic), ranges.of(node, topic)
-            reads = {n for n, one in queues.items() if one.max_offset > 0 and config and n < config.read_queue_nums}
-            for group, known in groups.items():
-                for queue_id in sorted({*known, *reads}):
-                    found = queues.get(queue_id)
+            reads = {
+                n
+                for n, queue_range in queues.items()
+                if queue_range.max_offset > 0 and config and n < config.read_queue_nums
+            }
+            for group, offsets_by_queue in groups.items():
+                for queue_id in sorted({*offsets_by_queue, *reads}):
+                    queue_range = queues.get(queue_id)
                     last = times.get((node, group), {}).get((topic, queue_id)) if times is not None else None
-                    low = max(found.min_offset, 0) if found is not None else None
-                    high = max(found.max_offset, 0) if found is not None else None
-                    offset = known.get(queue_id)
+                    low = max(queue_range.min_offset, 0) if queue_range is not None else None
+                    high = max(queue_range.max_offset, 0) if queue_range is not None else None
+                    offset = offsets_by_queue.get(queue_id)
                     yield LiveGroupLag(
                         group=group,
                         topic=topic,
@@ -161,9 +165,9 @@ class LiveGroups:
         for node, entries in offsets.items():
             for row in self._rows(node, entries, tables, ranges, None):
                 rows[row.group].append(row)
-        known = {topic for table in tables.values() for topic in table}
+        topics_known = {topic for table in tables.values() for topic in table}
         pairs = {(entry.topic, entry.group) for entries in offsets.values() for entry in entries}
-        retry_names = RetryNames({*names}, known, pairs)
+        retry_names = RetryNames({*names}, topics_known, pairs)
         self._say_untold("inFlight")
         return [
             _info(
@@ -179,28 +183,31 @@ class LiveGroups:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     async def _fetch_offsets(self, questions: Questions, nodes: Iterable[Node]) -> dict[Node, list[QueueOffset]]:
-        found = await fetch_offsets(questions, nodes)
-        return {node: [one for one in entries if self._wanted(one.group, one.topic)] for node, entries in found.items()}
+        answers = await fetch_offsets(questions, nodes)
+        return {
+            node: [entry for entry in entries if self._wanted(entry.group, entry.topic)]
+            for node, entries in answers.items()
+        }
 
     async def _sorted_offsets(self, questions: Questions) -> list[tuple[Node, QueueOffset]]:
-        found = await self._fetch_offsets(questions, await questions.masters())
-        offsets = [(node, entry) for node, entries in found.items() for entry in entries]
-        return sorted(offsets, key=lambda one: (one[1].group, one[1].topic, one[0].name, one[1].queue_id))
+        answers = await self._fetch_offsets(questions, await questions.masters())
+        offsets = [(node, entry) for node, entries in answers.items() for entry in entries]
+        return sorted(offsets, key=lambda pair: (pair[1].group, pair[1].topic, pair[0].name, pair[1].queue_id))
 
     async def _positions(self, questions: Questions) -> list[LiveOffsetRow]:
         offsets = await self._sorted_offsets(questions)
         ranges = await fetch_ranges(questions, ((node, entry.topic) for node, entry in offsets))
         rows = []
         for node, entry in offsets:
-            found = ranges.of(node, entry.topic).get(entry.queue_id)
-            high = max(found.max_offset, 0) if found is not None else None
+            queue_range = ranges.of(node, entry.topic).get(entry.queue_id)
+            high = max(queue_range.max_offset, 0) if queue_range is not None else None
             rows.append(
                 LiveOffsetRow(
                     topic=entry.topic,
                     group=entry.group,
                     queueId=entry.queue_id,
                     consumerOffset=entry.offset,
-                    minOffset=max(found.min_offset, 0) if found is not None else None,
+                    minOffset=max(queue_range.min_offset, 0) if queue_range is not None else None,
                     brokerOffset=high,
                     diff=high - entry.offset if high is not None else None,
                     brokerName=node.name,
@@ -219,10 +226,10 @@ def _info(
     names: RetryNames,
     dead_letters: int | None,
 ) -> GroupInfo:
-    """A group, and the sums of its queues. What brokers do not agree in is None."""
+    """A group with the sums of its queues. Values on which brokers disagree are None."""
     retries = {row.topic for row in rows if row.topic.startswith(RETRY_PREFIX) and names.of(row.topic).group == group}
     own = [row for row in rows if row.topic not in retries]
-    enabled, times = {one.consume_enable for one in configs}, {one.retry_max_times for one in configs}
+    enabled, times = {config.consume_enable for config in configs}, {config.retry_max_times for config in configs}
     return GroupInfo(
         group=group,
         configured=bool(configs),
@@ -244,13 +251,15 @@ async def _fetch_ranges_of(
     tables: Mapping[Node, Topics],
     more: Iterable[tuple[Node, str]] = (),
 ) -> Ranges:
-    """Of the topics that groups have offsets in, as far as brokers have them."""
-    wanted = {(node, entry.topic): None for node, entries in offsets.items() for entry in entries}
-    return await fetch_ranges(questions, [*(place for place in wanted if place[1] in tables.get(place[0], ())), *more])
+    """Queue ranges of the topics that groups have offsets in, if brokers have them."""
+    topics_with_offsets = {(node, entry.topic): None for node, entries in offsets.items() for entry in entries}
+    return await fetch_ranges(
+        questions, [*(place for place in topics_with_offsets if place[1] in tables.get(place[0], ())), *more]
+    )
 
 
 async def _fetch_times(questions: Questions, offsets: Mapping[Node, Iterable[QueueOffset]]) -> Times:
-    """Store times of the last messages that were consumed, as far as brokers tell them."""
+    """Store times of the last consumed messages, if brokers report them."""
     pairs = dict.fromkeys((node, entry.group) for node, entries in offsets.items() for entry in entries)
 
     async def fetch(pair: tuple[Node, str]) -> Mapping[tuple[str, int], int]:
@@ -260,13 +269,13 @@ async def _fetch_times(questions: Questions, offsets: Mapping[Node, Iterable[Que
             what="times of last messages are",
         )  # fmt: skip
         assert stats is not None  # nothing is absent
-        return {(queue.topic, queue.queue_id): one.last_timestamp for queue, one in stats.offset_table.items()}
+        return {(queue.topic, queue.queue_id): wrapper.last_timestamp for queue, wrapper in stats.offset_table.items()}
 
     return await questions.collect(pairs, fetch)
 
 
 def _dead_letters(topic: str, tables: Mapping[Node, Topics], ranges: Ranges) -> int | None:
-    """Messages of a topic, which no broker may have; None where some broker does not tell."""
+    """Number of messages of a topic, which need not exist; None if a broker does not report it."""
     nodes = [node for node, table in tables.items() if topic in table]
     if any((node, topic) in ranges.missing for node in nodes):
         return None

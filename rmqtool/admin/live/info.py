@@ -1,4 +1,4 @@
-"""What a live cluster is, and what its brokers have in the place of config files."""
+"""Summary of a live cluster, and the tables of its brokers that correspond to config files."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,24 +22,24 @@ TABLES = {
     "subscriptionGroup.json": C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     "topics.json": C.GET_ALL_TOPIC_CONFIG,
 }
-"""Config files whose content brokers tell."""
+"""Config files whose content brokers report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """The answer of ``info``: the fields of :class:`~rmqtool.services.lookup.info.StoreInfo`, and the brokers.
+    """The result of ``info``: the fields of :class:`~rmqtool.services.lookup.info.StoreInfo`, and the brokers.
 
-    What is a matter of files is None.
+    Fields about files are None.
     """
 
     store: str
-    version: str | None  # None where brokers are of several
+    version: str | None  # None if brokers differ
     versionReason: str
     abort: None = None
     abortPid: None = None
     lock: None = None
     lockPid: None = None
-    minPhyOffset: int | None  # of a single master, as the next
+    minPhyOffset: int | None  # this and the next: only for a single master
     maxPhyOffset: int | None
     firstStoreTimestamp: int | None
     lastStoreTimestamp: int | None
@@ -61,10 +61,10 @@ class ClusterFacts:
 
 
 def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
-    """Look at everything; what cannot be told becomes a problem in the answer.
+    """Query everything; missing answers are listed as problems in the result.
 
     Raises:
-        ClientError, RemotingError: nothing can be told.
+        ClientError, RemotingError: nothing could be queried.
     """
     problems: list[str] = []
 
@@ -77,8 +77,8 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             groups |= {entry.group for entry in entries}
         masters = [broker for broker in brokers if broker.role == "master"]
         versions = {broker.version for broker in brokers}
-        first = [time for one in masters if (time := one.earliestMessageTimestamp) is not None]
-        last = [time for one in topics if (time := one.lastStoreTimestamp) is not None]
+        first = [time for broker in masters if (time := broker.earliestMessageTimestamp) is not None]
+        last = [time for topic in topics if (time := topic.lastStoreTimestamp) is not None]
         single = masters[0] if len(masters) == 1 else None
         return ClusterFacts(
             store=target.text,
@@ -90,28 +90,28 @@ def cluster_facts(target: Target, say: Warn) -> ClusterFacts:
             lastStoreTimestamp=max(last, default=None),
             topics=[
                 TopicInfo(
-                    topic=one.topic,
-                    queues=one.queues,
-                    messages=one.messages,
+                    topic=topic.topic,
+                    queues=topic.queues,
+                    messages=topic.messages,
                     configured=True,
-                    nature=one.nature,
+                    nature=topic.nature,
                     inTierAlone=None,
                 )
-                for one in topics
+                for topic in topics
             ],
             groups=sorted(groups),
             problems=problems,
             brokers=brokers,
         )
 
-    found = ask(target, problems.append, work)
+    facts = ask(target, problems.append, work)
     say("brokers do not tell what is a matter of files, nor sums of several logs: null in machine output")
-    return found
+    return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveConfig:
-    """A table of one broker, by the name of the file that it keeps it in."""
+    """A table of one broker, under the name of its file."""
 
     name: str
     bytes: int | None
@@ -126,19 +126,19 @@ class LiveConfig:
 
 
 def list_tables(target: Target, warn: Warn) -> list[LiveConfig]:
-    """The tables of all brokers, and whether they can be read; their sizes on disk nobody tells."""
+    """The tables of all brokers, and whether they can be read; brokers do not report their sizes on disk."""
 
     async def work(questions: Questions) -> list[LiveConfig]:
         places = [(node, name) for node in await questions.masters() for name in TABLES]
-        found = await questions.collect(places, lambda place: _fetch(questions, *place))
+        answers = await questions.collect(places, lambda place: _fetch(questions, *place))
         rows = []
         for node, name in places:
-            if (node, name) not in found:
+            if (node, name) not in answers:
                 continue
             model, error = kind_of(name), None
             try:
                 if model is not None:
-                    model.read(found[node, name])
+                    model.read(answers[node, name])
             except FormatError as err:
                 error = str(err)
             rows.append(
@@ -160,8 +160,8 @@ def read_table(target: Target, name: str, broker: str | None, warn: Warn) -> Any
     """One table as plain values.
 
     Raises:
-        UnreadableStore: no broker tells what is in such a file, or none does it now.
-        BadValue: several brokers, and none of them is named.
+        UnreadableStore: brokers do not report such a file, or none answers.
+        BadValue: there are several brokers, and none is named.
     """
     if name not in TABLES:
         raise UnreadableStore(f"{name}: brokers do not tell it; they tell {', '.join(TABLES)}")

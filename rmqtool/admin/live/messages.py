@@ -1,4 +1,4 @@
-"""Single messages of a live cluster. Queues are read under a group of tools that no application has."""
+"""Single messages of a live cluster. Queues are read in the name of a group for tools that no application uses."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -22,27 +22,27 @@ from rmqtool.services.lookup.get_message import GetResult, nothing_at
 from rmqtool.services.lookup.query import Search, has_id, has_key
 from rmqtool.services.lookup.selection import Selection
 
-_PAGE = 64  # messages of one answer to a look-up; brokers give no more unless they are set so (maxMsgsNumBatch)
-_SECOND = 1000  # ms that the index may say too little
-_FEW = 16  # messages; no broker is set to give less
+_PAGE = 64  # messages per answer to a look-up; brokers return no more by default (maxMsgsNumBatch)
+_SECOND = 1000  # ms by which times in the index may be too low
+_FEW = 16  # messages; every broker returns at least this many
 _MAX_TIME = (1 << 63) - 1
 _NOTHING = (ResponseCode.QUERY_NOT_FOUND,)
 _NO_MESSAGE = "can not find message by the offset"
 
 
 class WireMessage(NamedTuple):
-    """A message as a broker gave it."""
+    """A message received from a broker."""
 
     record: Record
 
     @property
     def physical_offset(self) -> int:
-        """Where it is in the broker's log."""
+        """Its position in the broker's log."""
         return self.record.physical_offset
 
 
 class WireRead(NamedTuple):
-    """What one pull gave."""
+    """The result of one pull."""
 
     status: GetStatus
     next_begin_offset: int
@@ -56,7 +56,7 @@ class LiveMessages:
 
     Args:
         warn: called with each reason why an answer is not whole.
-        broker: the name of the broker whose queues are meant, where several have such a queue.
+        broker: name of the broker to read queues from, if several brokers have the queue.
     """
 
     def __init__(self, target: Target, warn: Warn, *, broker: str | None = None) -> None:
@@ -71,17 +71,17 @@ class LiveMessages:
 
         async def work(questions: Questions) -> list[WireMessage]:
             nodes = _of_route(await questions.masters(), (await questions.cluster.route(topic)).brokers)
-            wanted = topic.encode("utf-8", "surrogateescape")
+            topic_bytes = topic.encode("utf-8", "surrogateescape")
             pages = _Pages(questions, self._warn, search)
-            found = await questions.collect(
-                nodes, lambda node: pages.find(node, topic, key, lambda record: has_key(record, wanted, key))
+            answers = await questions.collect(
+                nodes, lambda node: pages.find(node, topic, key, lambda record: has_key(record, topic_bytes, key))
             )
-            return [message for messages in found.values() for message in messages][: search.limit]
+            return [message for messages in answers.values() for message in messages][: search.limit]
 
         return ask(self._target, self._warn, work)
 
     def by_id(self, message_id: str, topics: Sequence[str], search: Search) -> list[WireMessage]:
-        """Messages with an offset id, or every copy of one with a unique id, which is looked for in each topic.
+        """Messages with an offset id, or every copy with a unique id, which is looked up in each topic.
 
         Args:
             topics: names or globs of topics; all by default.
@@ -92,9 +92,9 @@ class LiveMessages:
         async def work(questions: Questions) -> list[WireMessage]:
             nodes = await questions.masters()
             if is_id(message_id):
-                found = await _by_offset_id(questions, nodes, message_id)
-                if found and chosen(found[0].record.topic.decode("utf-8", "surrogateescape")):
-                    return found[: search.limit]
+                by_offset = await _by_offset_id(questions, nodes, message_id)
+                if by_offset and chosen(by_offset[0].record.topic.decode("utf-8", "surrogateescape")):
+                    return by_offset[: search.limit]
             tables = await fetch_topics(questions, nodes)
             places = [(node, topic) for node, table in tables.items() for topic in sorted(table) if chosen(topic)]
             pages = _Pages(questions, self._warn, search, unique=True)
@@ -104,16 +104,16 @@ class LiveMessages:
                 matches = has_id(topic.encode("utf-8", "surrogateescape"), message_id)
                 return await pages.find(node, topic, message_id, matches)
 
-            copies = [one for found in (await questions.collect(places, fetch)).values() for one in found]
-            return sorted(copies, key=lambda one: one.record.store_timestamp)[: search.limit]
+            copies = [message for messages in (await questions.collect(places, fetch)).values() for message in messages]
+            return sorted(copies, key=lambda message: message.record.store_timestamp)[: search.limit]
 
         return ask(self._target, self._warn, work)
 
     def read(self, topic: str, queue_id: int, offset: int, count: int) -> WireRead | None:
-        """One pull of a queue; None where no broker has it.
+        """One pull of a queue; None if no broker has it.
 
         Raises:
-            BadValue: several brokers have such a queue, and none of them is named.
+            BadValue: several brokers have such a queue, and none is named.
             NoRoute: no name server knows the topic.
         """
 
@@ -124,10 +124,10 @@ class LiveMessages:
         return ask(self._target, self._warn, work)
 
     def offset_at(self, topic: str, queue_id: int, timestamp: int) -> tuple[int, WireMessage | None] | None:
-        """The offset of a queue for a store time (ms), and the message there; None where no broker has the queue.
+        """The offset of a queue for a store time (ms), and the message there; None if no broker has the queue.
 
         Raises:
-            BadValue: several brokers have such a queue, and none of them is named.
+            BadValue: several brokers have such a queue, and none is named.
             NoRoute: no name server knows the topic.
         """
 
@@ -138,52 +138,52 @@ class LiveMessages:
             puller = Puller(questions.cluster, LOOKING)
             offset = await puller.offset_at(queue, timestamp)
             messages = (await _read(puller, queue, offset, 1)).messages
-            return offset, next((one for one in messages if one.record.queue_offset == offset), None)
+            return offset, next((message for message in messages if message.record.queue_offset == offset), None)
 
         return ask(self._target, self._warn, work)
 
     async def _find_queue(self, cluster: Cluster, topic: str, queue_id: int) -> MessageQueue | None:
         route = await cluster.route(topic)
-        found = [queue for queue in route.readable if queue.queue_id == queue_id]
+        queues = [queue for queue in route.readable if queue.queue_id == queue_id]
         if self._broker is not None:
-            return next((queue for queue in found if queue.broker_name == self._broker), None)
-        if len(found) > 1:
-            names = ", ".join(sorted(queue.broker_name for queue in found))
+            return next((queue for queue in queues if queue.broker_name == self._broker), None)
+        if len(queues) > 1:
+            names = ", ".join(sorted(queue.broker_name for queue in queues))
             raise BadValue(f"{topic} has a queue {queue_id} on several brokers: give --broker, one of {names}")
-        return found[0] if found else None
+        return queues[0] if queues else None
 
 
 class _Pages:
-    """Look-ups in the index of brokers, page by page until nothing new comes.
+    """Look-ups in the index of brokers, page by page until there are no new messages.
 
-    A broker gives the newest messages of a range, `serve` up to 0.2 the oldest: whichever it is, the rest of the range
-    lies before the oldest or behind the newest of them.
+    A broker returns the newest messages of a range, `serve` up to 0.2 the oldest: either way, the rest of the range is
+    before the oldest or after the newest of them.
     """
 
     def __init__(self, questions: Questions, warn: Warn, search: Search, *, unique: bool = False) -> None:
         self._questions, self._warn, self._search, self._unique = questions, warn, search, unique
 
     async def find(self, node: Node, topic: str, key: str, matches: Callable[[Record], bool]) -> list[WireMessage]:
-        """The messages that match, in the order of the log.
+        """The matching messages, in log order.
 
         Raises:
             NotTold: the broker does not answer.
         """
         begin, end = self._search.index_begin, min(self._search.end, _MAX_TIME)
         first = await self._fetch(node, topic, key, begin, end)
-        seen = {record.physical_offset: record for record in first}
-        if len(first) >= (_FEW if self._unique else 1):  # one id has few copies
+        records = {record.physical_offset: record for record in first}
+        if len(first) >= (_FEW if self._unique else 1):  # an id has few copies
             times = [record.store_timestamp for record in first]
-            await self._extend(seen, node, topic, key, begin, min(times), older=True)
+            await self._extend(records, node, topic, key, begin, min(times), older=True)
             if len(first) >= _FEW:
-                await self._extend(seen, node, topic, key, max(times) - _SECOND, end, older=False)
-        found = [record for record in seen.values() if self._search.has_time(record) and matches(record)]
-        return [WireMessage(record) for record in sorted(found, key=lambda record: record.physical_offset)]
+                await self._extend(records, node, topic, key, max(times) - _SECOND, end, older=False)
+        matching = [record for record in records.values() if self._search.has_time(record) and matches(record)]
+        return [WireMessage(record) for record in sorted(matching, key=lambda record: record.physical_offset)]
 
     async def _extend(
         self, seen: dict[int, Record], node: Node, topic: str, key: str, begin: int, end: int, *, older: bool
     ) -> None:
-        """Ask for what is older, or newer, until a page has nothing new."""
+        """Request older, or newer, messages until a page has nothing new."""
         while begin <= end:
             page = await self._fetch(node, topic, key, begin, end)
             new = [record for record in page if record.physical_offset not in seen]
@@ -199,11 +199,11 @@ class _Pages:
             begin, end = (begin, min(times)) if older else (max(times) - _SECOND, end)
 
     async def _cap(self, node: Node, count: int) -> int:
-        """How many messages a broker gives at most, where it may be no more than it has given."""
+        """The maximum number of messages in a broker's answer, if ``count`` may have reached it."""
         if count < _FEW:
             return _PAGE
-        found = await self._questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
-        text = (found or {}).get("maxMsgsNumBatch", "")
+        settings = await self._questions.fetch(node, C.GET_BROKER_CONFIG, parse_properties, what="its settings are")
+        text = (settings or {}).get("maxMsgsNumBatch", "")
         return min(int(text), _PAGE) if text.isdecimal() and len(text) < 10 else _PAGE
 
     async def _fetch(self, node: Node, topic: str, key: str, begin: int, end: int) -> list[Record]:
@@ -216,10 +216,10 @@ class _Pages:
             unique_key_query=True if self._unique else None,
         )
         read = _records_from(node)
-        found = await self._questions.fetch(
+        records = await self._questions.fetch(
             node, C.QUERY_MESSAGE, read, header, what="messages that it may have are", absent=_NOTHING
         )
-        return found or []
+        return records or []
 
 
 def _records_from(node: Node) -> Callable[[bytes], list[Record]]:
@@ -227,24 +227,24 @@ def _records_from(node: Node) -> Callable[[bytes], list[Record]]:
 
 
 async def _by_offset_id(questions: Questions, nodes: Sequence[Node], message_id: str) -> list[WireMessage]:
-    """The message of an offset id: of the broker whose address the id has, else of any that has such a message."""
+    """The message of an offset id: from the broker whose address is in the id, else from any broker that has it."""
     wanted = parse_offset_id(message_id)
     own = [node for node in nodes if node.address == f"{wanted.address}:{wanted.port}"]
-    found = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
+    answers = await questions.collect(own or nodes, lambda node: _view(questions, node, wanted.physical_offset))
     return [
         WireMessage(record)
-        for records in found.values()
+        for records in answers.values()
         for record in records
         if offset_id(record.store_address, record.store_port, record.physical_offset) == message_id.upper()
     ]
 
 
 async def _view(questions: Questions, node: Node, physical_offset: int) -> list[Record]:
-    found = await questions.fetch(
+    records = await questions.fetch(
         node, C.VIEW_MESSAGE_BY_ID, _records_from(node), h.Offset(offset=physical_offset),
         what="a message that it may have is", absent=(_NO_MESSAGE,),
     )  # fmt: skip
-    return found or []
+    return records or []
 
 
 def _of_route(nodes: Iterable[Node], brokers: Collection[str]) -> list[Node]:
@@ -252,12 +252,12 @@ def _of_route(nodes: Iterable[Node], brokers: Collection[str]) -> list[Node]:
 
 
 async def _read(puller: Puller, queue: MessageQueue, offset: int, count: int) -> WireRead:
-    """One pull; nothing is pulled outside of the queue, for brokers store a message about such a pull."""
+    """One pull, never outside the queue's range, because brokers store a message about such a pull."""
     low, high = await puller.offsets(queue)
     nothing: GetResult[WireMessage] | None = nothing_at(offset, low, high)
     if nothing is not None:
         return WireRead(*nothing)
     pulled = await puller.pull(queue, offset, most=count)
     status = GetStatus.FOUND if pulled.messages else GetStatus.NO_MATCHED_MESSAGE
-    messages = [WireMessage(one.record) for one in pulled.messages]
+    messages = [WireMessage(message.record) for message in pulled.messages]
     return WireRead(status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages)

@@ -1,4 +1,4 @@
-"""Questions to all brokers of a cluster at the same time. Every one that is not answered is named."""
+"""Queries to all brokers of a cluster in parallel. Every unanswered one is reported."""
 
 import asyncio
 from collections import Counter
@@ -25,9 +25,9 @@ D = TypeVar("D", bound=Declared)
 Warn = Callable[[str], None]
 
 TIMEOUT = 5.0
-"""Seconds that a broker or name server may take to answer one question."""
-_IN_FLIGHT = 64  # questions at a time
-_STRIKES = 3  # answers that are broken or do not come, until a broker is not asked any more
+"""Seconds for a broker or name server to answer one query."""
+_IN_FLIGHT = 64  # parallel queries
+_STRIKES = 3  # invalid or missing answers until a broker is no longer queried
 
 
 @dataclass(frozen=True, order=True)
@@ -45,31 +45,31 @@ class Node:
 
 
 class NotTold(Exception):
-    """A question without an answer; it has been noted."""
+    """A query has no answer; the failure was recorded."""
 
 
 class Questions:
-    """The brokers of a target, and what they are asked.
+    """Queries to the brokers of a target.
 
     Args:
-        warn: called, when all is done, once for each broker and kind of failure.
+        warn: called at the end, once for each broker and kind of failure.
     """
 
     def __init__(self, cluster: Cluster, target: Target, warn: Warn) -> None:
         self.cluster, self._target, self._warn = cluster, target, warn
         self._gone: dict[str, ClientError | RemotingError] = {}
-        self._heard: set[str] = set()  # addresses of brokers that have answered something
+        self._heard: set[str] = set()  # addresses of brokers that have answered at least once
         self._strikes: Counter[str] = Counter()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._words: dict[tuple[str, str], str] = {}
         self._nodes: list[Node] | None = None
 
     async def nodes(self) -> list[Node]:
-        """All brokers that the name servers know, of the target's cluster where it names one; sorted.
+        """All brokers that the name servers know, or those of the target's cluster; sorted.
 
         Raises:
-            RemotingError: no name server answers, or not with brokers.
-            ClientError: there is no such cluster, or no broker in it.
+            RemotingError: no name server answers, or none with brokers.
+            ClientError: there is no such cluster, or it has no brokers.
         """
         if self._nodes is None:
             self._nodes = await self._find_nodes()
@@ -77,22 +77,22 @@ class Questions:
 
     async def _find_nodes(self) -> list[Node]:
         info = await self.cluster.brokers()
-        wanted = self._target.cluster
-        if wanted is not None and wanted not in info.cluster_addr_table:
-            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise ClientError(f"{self._target.text}: the name server knows no cluster {wanted}; it knows {known}")
-        found = sorted(
+        cluster = self._target.cluster
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            names = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise ClientError(f"{self._target.text}: the name server knows no cluster {cluster}; it knows {names}")
+        nodes = sorted(
             Node(broker.cluster, broker.broker_name, broker_id, address)
             for broker in info.broker_addr_table.values()
-            if wanted is None or broker.cluster == wanted
+            if cluster is None or broker.cluster == cluster
             for broker_id, address in broker.broker_addrs.items()
         )
-        if not found:
+        if not nodes:
             raise ClientError(f"{self._target.text}: no broker is registered with the name server")
-        return found
+        return nodes
 
     async def masters(self) -> list[Node]:
-        """One broker of each name: its master, or with a warning the first slave where there is none.
+        """One broker of each name: its master, or, with a warning, its first slave.
 
         Raises:
             RemotingError, ClientError: as :meth:`nodes`.
@@ -115,28 +115,29 @@ class Questions:
         what: str,
         absent: Collection[int | str] = (),
     ) -> T | None:
-        """The body of an answer; None where a code or words of ``absent`` say that there is none.
+        """Query a broker; returns the parsed body, or None if a code or a part of the remark in ``absent`` means that
+        there is none.
 
         Args:
-            read: makes it of bytes; raises FormatError.
-            what: is missing otherwise, with its verb: ``its topics are``.
+            read: parses the body; raises FormatError.
+            what: names what is missing otherwise, with a verb: ``its topics are``.
 
         Raises:
-            NotTold: there is none; :meth:`tell` will say so.
+            NotTold: there is no answer; :meth:`tell` will report it.
         """
         return await self._fetch(node, code, lambda answer: read(answer.body), header, what, absent)
 
     async def fetch_header(
         self, node: Node, code: RequestCode, declared: type[D], header: Declared | None = None, *, what: str
     ) -> D:
-        """As :meth:`fetch`, the header of an answer.
+        """As :meth:`fetch`, but returns the parsed header.
 
         Raises:
-            NotTold: there is none.
+            NotTold: there is no answer.
         """
-        found = await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, ())
-        assert found is not None  # nothing is absent
-        return found
+        parsed = await self._fetch(node, code, lambda answer: from_fields(declared, answer.fields), header, what, ())
+        assert parsed is not None  # nothing is absent
+        return parsed
 
     async def _fetch(
         self,
@@ -147,16 +148,16 @@ class Questions:
         what: str,
         absent: Collection[int | str],
     ) -> T | None:
-        known = self._gone.get(node.address)
-        if known is not None:
-            self._fail(node, what, known)
+        failure = self._gone.get(node.address)
+        if failure is not None:
+            self._fail(node, what, failure)
             raise NotTold
         try:
             response = await self.cluster.call(node.address, self.cluster.request(code, header), TIMEOUT)
             self._heard.add(node.address)
             if response.code in absent or (
                 response.remark is not None
-                and any(isinstance(words, str) and words in response.remark for words in absent)
+                and any(isinstance(text, str) and text in response.remark for text in absent)
             ):
                 return None
             if response.code != ResponseCode.SUCCESS:
@@ -181,36 +182,38 @@ class Questions:
         self._words.setdefault(key, str(err))
 
     async def collect(self, items: Iterable[K], fetch: Callable[[K], Awaitable[T]]) -> dict[K, T]:
-        """The answers of all items that have one, in their order; :data:`_IN_FLIGHT` are asked for at a time."""
-        wanted = list(items)
-        source, found = iter(wanted), dict[K, T]()
+        """The answers for all items that have one, in their order; at most :data:`_IN_FLIGHT` queries run in
+        parallel.
+        """
+        keys = list(items)
+        source, answers = iter(keys), dict[K, T]()
 
         async def work() -> None:
             for item in source:
                 try:
-                    found[item] = await fetch(item)
+                    answers[item] = await fetch(item)
                 except NotTold:
                     continue
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(_IN_FLIGHT, len(wanted))):
+            for _ in range(min(_IN_FLIGHT, len(keys))):
                 group.create_task(work())
-        return {item: found[item] for item in wanted if item in found}
+        return {item: answers[item] for item in keys if item in answers}
 
     async def tables(self, nodes: Iterable[Node], fetch: Callable[[Node], Awaitable[T]]) -> dict[Node, T]:
-        """As :meth:`collect`, of what there is no answer without.
+        """As :meth:`collect`, for tables without which there is no result.
 
         Raises:
             ClientError: no broker answers.
         """
-        found = await self.collect(nodes, fetch)
-        if not found:
+        answers = await self.collect(nodes, fetch)
+        if not answers:
             reasons = "; ".join(dict.fromkeys(self._words.values()))
             raise ClientError(f"{self._target.text}: no broker answers: {reasons}")
-        return found
+        return answers
 
     def tell(self) -> None:
-        """Say what is missing."""
+        """Report what is missing."""
         for key, count in sorted(self._failures.items()):
             often = f" ({counted(count, 'question')})" if count > 1 else ""
             self._warn(f"{self._words[key]}: {key[1]} missing{often}")
@@ -218,20 +221,20 @@ class Questions:
 
 
 def body(declared: type[D]) -> Callable[[bytes], D]:
-    """Reads a JSON body."""
+    """A parser of a JSON body."""
     return lambda data: read_body(declared, data)
 
 
 def client_options(target: Target) -> ClientOptions:
-    """Options of a client of the target.
+    """Options for a client of the target.
 
     Raises:
-        BadValue: a setting of TLS or of keys cannot be understood.
+        BadValue: a setting of TLS or of keys is invalid.
         UnreadableStore: a file cannot be read.
     """
     tls = None
     if target.tls_config is not None:
-        from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
+        from rmqtool.remoting.tls import client_tls  # OpenSSL is slow to load
 
         tls = client_tls(target.tls_config)
     options = ClientOptions(namesrv=";".join(target.namesrv), timeout=TIMEOUT, tls=tls)
@@ -242,21 +245,21 @@ def client_options(target: Target) -> ClientOptions:
 
 
 def ask(target: Target, warn: Warn, work: Callable[[Questions], Coroutine[Any, Any, T]]) -> T:
-    """Connect, do some work, and say what is missing in what it gives.
+    """Connect, run queries, and report what is missing from the result.
 
     Raises:
-        ClientError, RemotingError: nothing can be told.
+        ClientError, RemotingError: nothing could be queried.
     """
 
     async def run() -> T:
         async with Cluster(options) as cluster:
             questions = Questions(cluster, target, warn)
-            found = await work(questions)
+            result = await work(questions)
             questions.tell()
-            return found
+            return result
 
     options = client_options(target)
     try:
         return asyncio.run(run())
-    except ExceptionGroup as group:  # one of several that were asked at the same time
+    except ExceptionGroup as group:  # raised by one of several parallel queries
         raise group.exceptions[0] from None

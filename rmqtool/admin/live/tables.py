@@ -1,4 +1,4 @@
-"""What brokers have in their tables, and how far their queues go."""
+"""Tables of brokers, and the ranges of their queues."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ async def fetch_topics(questions: Questions, nodes: Iterable[Node]) -> dict[Node
 
 
 async def fetch_groups(questions: Questions, nodes: Iterable[Node]) -> dict[Node, Mapping[str, SubscriptionGroup]]:
-    """The settings of groups of each broker that answers."""
+    """The group settings of each broker that answers."""
 
     async def fetch(node: Node) -> Mapping[str, SubscriptionGroup]:
         read = SubscriptionGroups.parse
@@ -61,11 +61,11 @@ async def fetch_offsets(questions: Questions, nodes: Iterable[Node]) -> dict[Nod
 
 @dataclass(frozen=True)
 class Ranges:
-    """How far queues go.
+    """Ranges of queues.
 
     Attributes:
-        queues: broker and topic to queue id to its offsets; a topic that a broker does not have is not among them.
-        missing: those that could not be told.
+        queues: (broker, topic) → queue id → offsets; without topics that a broker does not have.
+        missing: (broker, topic) pairs without an answer.
     """
 
     queues: Mapping[tuple[Node, str], Mapping[int, TopicOffset]]
@@ -76,9 +76,9 @@ class Ranges:
         return self.queues.get((node, topic), {})
 
 
-async def fetch_ranges(questions: Questions, wanted: Iterable[tuple[Node, str]]) -> Ranges:
+async def fetch_ranges(questions: Questions, places: Iterable[tuple[Node, str]]) -> Ranges:
     """The ranges of the queues of topics."""
-    wanted = list(dict.fromkeys(wanted))
+    places = list(dict.fromkeys(places))
 
     async def fetch(place: tuple[Node, str]) -> Mapping[int, TopicOffset] | None:
         node, topic = place
@@ -88,19 +88,19 @@ async def fetch_ranges(questions: Questions, wanted: Iterable[tuple[Node, str]])
         )  # fmt: skip
         if stats is None:
             return None
-        return {queue.queue_id: found for queue, found in stats.offset_table.items() if queue.topic == topic}
+        return {queue.queue_id: answers for queue, answers in stats.offset_table.items() if queue.topic == topic}
 
-    found = await questions.collect(wanted, fetch)
+    answers = await questions.collect(places, fetch)
     return Ranges(
-        {place: queues for place, queues in found.items() if queues is not None},
-        frozenset(place for place in wanted if place not in found),
+        {place: queues for place, queues in answers.items() if queues is not None},
+        frozenset(place for place in places if place not in answers),
     )
 
 
 async def fetch_first_times(
     questions: Questions, queues: Iterable[tuple[Node, str, int]]
 ) -> dict[tuple[Node, str, int], int]:
-    """The store times (ms) of the first messages of queues that have some."""
+    """The store times (ms) of the first messages of non-empty queues."""
 
     async def fetch(queue: tuple[Node, str, int]) -> int:
         node, topic, queue_id = queue
@@ -112,8 +112,8 @@ async def fetch_first_times(
 
 
 def by_topic(offsets: Iterable[QueueOffset]) -> dict[str, dict[str, dict[int, int]]]:
-    """Topic to group to queue id to offset."""
-    found: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    """Topic → group → queue id → offset."""
+    table: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for entry in offsets:
-        found[entry.topic][entry.group][entry.queue_id] = entry.offset
-    return found
+        table[entry.topic][entry.group][entry.queue_id] = entry.offset
+    return table

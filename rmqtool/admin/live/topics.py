@@ -36,8 +36,8 @@ class LiveTopics:
 
     Args:
         warn: called with each reason why an answer is not whole.
-        say: called with what no broker tells.
-        system: give the broker's own topics as well.
+        say: called with what no broker reports.
+        system: include the broker's own topics.
     """
 
     queue_row = LiveQueueInfo
@@ -50,7 +50,7 @@ class LiveTopics:
         return ask(self._target, self._warn, self.gather_summaries)
 
     def details(self, topic: str) -> TopicDetails | None:
-        """One topic with its queues, by broker and queue id; None where no broker has it."""
+        """One topic with its queues, by broker and queue id; None if no broker has it."""
         return ask(self._target, self._warn, lambda questions: self._details(questions, topic))
 
     async def gather_summaries(self, questions: Questions) -> list[TopicSummary]:
@@ -77,29 +77,29 @@ class LiveTopics:
         consumers = await self._fetch_consumers(questions, nodes)
         ranges = await fetch_ranges(questions, [(node, topic) for node in nodes])
         queues = {
-            (node, topic, queue_id): found
+            (node, topic, queue_id): bounds
             for node in nodes
-            for queue_id, found in sorted(ranges.of(node, topic).items())
+            for queue_id, bounds in sorted(ranges.of(node, topic).items())
         }
         firsts = await fetch_first_times(
-            questions, [queue for queue, found in queues.items() if found.max_offset > max(found.min_offset, 0)]
+            questions, [queue for queue, bounds in queues.items() if bounds.max_offset > max(bounds.min_offset, 0)]
         )
         self._say_untold("bytes")
-        known = {name for table in tables.values() for name in table}
+        names = {name for table in tables.values() for name in table}
         return TopicDetails(
-            summary=self._summary(topic, tables, ranges, consumers, known),
+            summary=self._summary(topic, tables, ranges, consumers, names),
             queues=[_queue(queue, found, firsts.get(queue), consumers) for queue, found in queues.items()],
         )
 
     async def _fetch_consumers(self, questions: Questions, nodes: Iterable[Node]) -> Consumers:
-        return {node: by_topic(found) for node, found in (await fetch_offsets(questions, nodes)).items()}
+        return {node: by_topic(offsets) for node, offsets in (await fetch_offsets(questions, nodes)).items()}
 
     def _summary(
         self, topic: str, tables: Mapping[Node, Topics], ranges: Ranges, consumers: Consumers, known: set[str]
     ) -> TopicSummary:
         configs = {node: table[topic] for node, table in tables.items() if topic in table}
-        told = [ranges.of(node, topic) for node in configs if (node, topic) not in ranges.missing]
-        queues = [found for one in told for found in one.values()]
+        known_ranges = [ranges.of(node, topic) for node in configs if (node, topic) not in ranges.missing]
+        queues = [offsets for by_id in known_ranges for offsets in by_id.values()]
         first = next(iter(configs.values()))
         attributes = [config.attributes for config in configs.values()]
         return TopicSummary(
@@ -110,24 +110,37 @@ class LiveTopics:
             writeQueueNums=sum(config.write_queue_nums for config in configs.values()),
             perm=self._agreed(topic, "perm", configs, [permission(config.perm) for config in configs.values()]),
             order=self._agreed(topic, "order", configs, [config.order for config in configs.values()]),
-            queues=sum(one.max_offset > 0 for one in queues) if told else None,
-            messages=sum(map(_count, queues)) if told else None,
+            queues=sum(queue.max_offset > 0 for queue in queues) if known_ranges else None,
+            messages=sum(map(_count, queues)) if known_ranges else None,
             groups=len({group for topics in consumers.values() for group in topics.get(topic, ())}),
-            lastStoreTimestamp=max((one.last_update_timestamp for one in queues), default=0) or None,
-            messageType=self._agreed(topic, "messageType", configs, [one.get("message.type") for one in attributes]),
-            queueType=self._agreed(topic, "queueType", configs, [one.get("queue.type") for one in attributes]),
+            lastStoreTimestamp=max((queue.last_update_timestamp for queue in queues), default=0) or None,
+            messageType=self._agreed(
+                topic,
+                "messageType",
+                configs,
+                [names.get("message.type") for names in attributes],
+            ),
+            queueType=self._agreed(
+                topic,
+                "queueType",
+                configs,
+                [names.get("queue.type") for names in attributes],
+            ),
             cleanupPolicy=self._agreed(
-                topic, "cleanupPolicy", configs, [one.get("cleanup.policy") for one in attributes]
+                topic,
+                "cleanupPolicy",
+                configs,
+                [names.get("cleanup.policy") for names in attributes],
             ),
             bytes=None,
         )
 
     def _agreed(self, topic: str, name: str, configs: Mapping[Node, TopicConfig], values: Sequence[T]) -> T | None:
-        """What all brokers say of a topic; None, and a line, where they do not say the same."""
+        """A topic's value if all brokers agree; otherwise None, and the difference is reported."""
         if len(set(values)) == 1:
             return values[0]
-        said = ", ".join(f"{node.name} {value}" for node, value in zip(configs, values, strict=True))
-        self._say(f"topic {topic}: brokers differ in {name}: {said}")
+        values_by_broker = ", ".join(f"{node.name} {value}" for node, value in zip(configs, values, strict=True))
+        self._say(f"topic {topic}: brokers differ in {name}: {values_by_broker}")
         return None
 
     def _say_untold(self, *names: str) -> None:
@@ -138,19 +151,19 @@ def _count(queue: TopicOffset) -> int:
     return max(queue.max_offset, 0) - max(queue.min_offset, 0)
 
 
-def _queue(place: tuple[Node, str, int], found: TopicOffset, first: int | None, consumers: Consumers) -> LiveQueueInfo:
+def _queue(place: tuple[Node, str, int], bounds: TopicOffset, first: int | None, consumers: Consumers) -> LiveQueueInfo:
     node, topic, queue_id = place
     groups = consumers.get(node, {}).get(topic, {})
     return LiveQueueInfo(
         topic=topic,
         queueId=queue_id,
-        minOffset=max(found.min_offset, 0),
-        maxOffset=max(found.max_offset, 0),
+        minOffset=max(bounds.min_offset, 0),
+        maxOffset=max(bounds.max_offset, 0),
         firstStoreTimestamp=first,
-        lastStoreTimestamp=found.last_update_timestamp if found.last_update_timestamp > 0 else None,
+        lastStoreTimestamp=bounds.last_update_timestamp if bounds.last_update_timestamp > 0 else None,
         bytes=None,
         groups={
-            group: max(found.max_offset, 0) - offsets[queue_id]
+            group: max(bounds.max_offset, 0) - offsets[queue_id]
             for group, offsets in sorted(groups.items())
             if queue_id in offsets
         },

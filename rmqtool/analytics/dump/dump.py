@@ -27,7 +27,7 @@ from rmqtool.analytics.ranges.splits import Split, plan, plan_tier, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
-from rmqtool.analytics.remote.stores import keep_apart, open_log, opened
+from rmqtool.analytics.remote.stores import keep_apart, open_log, resolve_store
 from rmqtool.analytics.spark.awaiting import Tell, is_local
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
@@ -88,7 +88,7 @@ def dump_to_parquet(
         UnreadableStore: a file of the log cannot be read.
         RmqError: writing failed, or Spark did.
     """
-    layout = store if isinstance(store, StoreLayout) else StoreLayout(opened(os.fspath(store)))
+    layout = store if isinstance(store, StoreLayout) else StoreLayout(resolve_store(os.fspath(store)))
     options = options or DumpOptions()
     options.check()
     need_readable_log(layout)

@@ -170,7 +170,7 @@ def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, 
 
 def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
     """(first byte, end) of the last whole record that begins in [start, stop) of a file."""
-    view, at, last = file.mapped(), start, None
+    view, at, last = file.map(), start, None
     if start:
         at = next_record(view, file.base, start, stop)
     while at < stop:
@@ -187,7 +187,7 @@ def is_as_read(split: Split, tally: SplitTally) -> bool:
     """Whether the last record that was read of a split is there, or still none; true where the file has expired."""
     try:
         if tally.last < 0:
-            view = split.segment().mapped()
+            view = split.segment().map()
             return next_record(view, split.base, split.start, split.stop) >= split.stop
         return crc_of(split.segment(), tally.last, tally.end) == tally.last_crc
     except UnreadableStore:

@@ -31,10 +31,10 @@ def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
     if split.exact:
         return split, 0
     file = split.segment()
-    first = next_record(file.mapped(), file.base, split.start, split.stop)
+    first = next_record(file.map(), file.base, split.start, split.stop)
     looked = 0
     if first < split.stop:
-        record = record_at(file.mapped(), first, file.size, crc=True)
+        record = record_at(file.map(), first, file.size, crc=True)
         if isinstance(record, Record) and is_queued(layout(), record, file.base + first):
             looked = record.total_size + UNIT
         elif (proved := _end_of_chain(file, split)) is not None:
@@ -54,7 +54,7 @@ def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool
 
 def _end_of_chain(file: Segment, split: Split) -> tuple[int, int] | None:
     """(where a long chain up to the split's start ends, bytes of it); None where it breaks, or none begins."""
-    view, latest = file.mapped(), split.start - CHAIN
+    view, latest = file.map(), split.start - CHAIN
     first = next_record(view, file.base, latest - WINDOW, latest) if latest > WINDOW else latest
     if first >= latest:
         return None
@@ -64,7 +64,7 @@ def _end_of_chain(file: Segment, split: Split) -> tuple[int, int] | None:
 
 def _end_of_walk(file: Segment, split: Split) -> tuple[int, int]:
     """(where the walk of the file up to the split's start ends, bytes gone over)."""
-    view, at = file.mapped(), 0
+    view, at = file.map(), 0
     while at < file.size and (at < split.start or not says_position(view, file.base, at)):
         if (behind := _over_records(file, at, split.start)) > at:
             at = behind
@@ -84,7 +84,7 @@ def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False
     Args:
         positioned: end behind records that do not all say their own positions, too.
     """
-    view = file.mapped()
+    view = file.map()
     if not is_large(view, at, stop):
         return at
     from rmqtool.kernels.scan import Walker

@@ -17,7 +17,7 @@ _WINDOW = 8 << 20  # bytes walked before their pages are given back
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
     """As ``walk_file``; rows are arrays that the next step overwrites, at most
     :data:`rmqtool.store.log.scan.ROWS` long."""
-    view, size, forgotten = file.mapped(), file.size, at
+    view, size, forgotten = file.map(), file.size, at
     if at >= stop:
         return at
     walker = Walker(view, ROWS)

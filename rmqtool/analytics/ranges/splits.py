@@ -111,16 +111,16 @@ def plan_tier(layout: StoreLayout, asked: Callable[[str, int], bool] | None = No
     return [
         Split(
             number + tier,
-            one.file.path,
-            one.file.base,
-            one.file.size,
-            one.start,
-            one.stop,
+            stretch.file.path,
+            stretch.file.base,
+            stretch.file.size,
+            stretch.start,
+            stretch.stop,
             last=False,
             exact=True,
             tier=tier,
         )
-        for tier, one in enumerate(OnlyTiered(layout).stretches(asked))
+        for tier, stretch in enumerate(OnlyTiered(layout).stretches(asked))
     ]
 
 

@@ -93,7 +93,7 @@ def _in_file(
     log: CommitLog, file: Segment, position: int, following: Segment | None, budget: Budget
 ) -> tuple[int, bool]:
     """(how far one file can be read, whether to go on in the next)."""
-    view, at = file.mapped(), position - file.base
+    view, at = file.map(), position - file.base
     while at < file.size:
         at, stopped = _over_records(view, at, file.size, budget)
         if stopped:
@@ -152,5 +152,5 @@ def _is_whole(view: memoryview, at: int, size: int) -> bool:
 def _is_proven(log: CommitLog, file: Segment, at: int) -> bool:
     if at >= file.size:
         return False
-    record = record_at(file.mapped(), at, file.size, crc=True)
+    record = record_at(file.map(), at, file.size, crc=True)
     return isinstance(record, Record) and is_queued(log.layout, record, file.base + at)

@@ -24,7 +24,7 @@ from rmqtool.analytics.remote.files import open_uri
 from rmqtool.analytics.remote.mirror import MOST, THREADS, Mirror
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, show_uri
+from rmqtool.store.disk.remote import RemoteStat, attach, is_uri, need, place_of, record_at, show_uri
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
@@ -72,9 +72,9 @@ class Remote:
         self._path = path.rstrip("/")
 
     @cached_property
-    def _directories(self) -> dict[str, dict[str, Known]]:
+    def _directories(self) -> dict[str, dict[str, RemoteStat]]:
         """Every directory by its path in the store, and what is in it by name."""
-        directories: dict[str, dict[str, Known]] = {"": {}}
+        directories: dict[str, dict[str, RemoteStat]] = {"": {}}
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=True)
         for info in _call(self.root, lambda: self._fs.get_file_info(selector)):
             parts = info.path[len(self._path) :].strip("/").split("/")
@@ -83,21 +83,21 @@ class Remote:
             for level in range(1, len(parts) + is_dir):
                 above, name = "/".join(parts[: level - 1]), parts[level - 1]
                 directories.setdefault("/".join(parts[:level]), {})
-                directories.setdefault(above, {})[name] = Known(name, is_dir=True, size=0, mtime_ns=0)
+                directories.setdefault(above, {})[name] = RemoteStat(name, is_dir=True, size=0, mtime_ns=0)
             if info.type == fs.FileType.File:
-                known = Known(parts[-1], is_dir=False, size=info.size, mtime_ns=info.mtime_ns or 0)
+                known = RemoteStat(parts[-1], is_dir=False, size=info.size, mtime_ns=info.mtime_ns or 0)
                 directories.setdefault("/".join(parts[:-1]), {})[known.name] = known
         return directories
 
-    def entries(self, path: str) -> list[Known]:
+    def entries(self, path: str) -> list[RemoteStat]:
         """What is in a directory, by name."""
         return sorted(self._directories.get(self._inside(path), {}).values())
 
-    def find(self, path: str) -> Known | None:
+    def find(self, path: str) -> RemoteStat | None:
         """A file or directory."""
         above, _slash, name = self._inside(path).rpartition("/")
         if not name:
-            return Known("", is_dir=True, size=0, mtime_ns=0) if self._directories[""] else None
+            return RemoteStat("", is_dir=True, size=0, mtime_ns=0) if self._directories[""] else None
         return self._directories.get(above, {}).get(name)
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -238,7 +238,7 @@ def local_of(path: str) -> str:
     return _open_uri(path)[1] if is_uri(path) and path.startswith(_LOCAL) else path
 
 
-def opened(store: str) -> str:
+def resolve_store(store: str) -> str:
     """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
 
     Raises:
@@ -304,7 +304,7 @@ def _closed_end(log: CommitLog, time: int) -> tuple[int, int] | None:
     files = log.segments.files
     for number in range(len(files) - 1 if time > 0 else -1, -1, -1):
         file = files[number]
-        view = file.mapped()
+        view = file.map()
         used = _length_in_use(view)
         if not used:
             continue  # made ahead of its use

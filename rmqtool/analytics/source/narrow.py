@@ -71,7 +71,10 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
     if way is None:
         return None
     hint = int(way.scan[-1][0])
-    end = log.end(hint)[0] if log.segments.find(hint) else log.segments.files[-1].end
+    end = log.segments.files[-1].end
+    if log.segments.find(hint):
+        newest = log.last(hint)
+        end = newest.end if newest is not None else hint
     scanned = sum((max(end, start) if stop is None else stop) - start for start, stop in way.scan)
     return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
 
@@ -248,11 +251,11 @@ def _entries(queue: ConsumeQueue, choice: MessageChoice) -> Any:
         return None
     entries = []
     for number, file in enumerate(files):
-        units = as_array(file.mapped())
+        units = as_array(file.map())
         base = file.base // UNIT
         low = min(max((choice.queue_start or 0) - base, 0), len(units))
         high = len(units) if choice.queue_stop is None else min(max(choice.queue_stop - base, 0), len(units))
-        need(file.mapped(), low * UNIT, high * UNIT)
+        need(file.map(), low * UNIT, high * UNIT)
         some = np.array(units[low : min(high, -(-_data_end(file) // UNIT))])
         valid = some["size"] > 0
         count = int(valid.sum())
@@ -326,7 +329,7 @@ class _Probes:
 
     def time(self, file: Segment, at: int) -> int | None:
         """Store time of a record; None where none is."""
-        record = record_at(file.mapped(), record_start(file.mapped(), at), file.size, crc=False)
+        record = record_at(file.map(), record_start(file.map(), at), file.size, crc=False)
         if not isinstance(record, Record):
             return None
         self.bytes += record.total_size
@@ -350,7 +353,7 @@ def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool 
     following = later[low][0].base if low < len(later) else None
     start, stop = 0, file.size  # a record older than the time begins at start, and none is known to from stop on
     while stop - start > _NEAR_ENOUGH:
-        middle = next_record(file.mapped(), file.base, (start + stop) // 2, stop)
+        middle = next_record(file.map(), file.base, (start + stop) // 2, stop)
         if middle >= stop:
             stop = (start + stop) // 2
         elif (probed := probes.time(file, middle)) is None:

@@ -113,7 +113,7 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
                 yield from batches(start, piece.choice, tally, columns=columns)
         else:
             file = split.segment()
-            need_all(file.mapped(), ranges.tolist())
+            need_all(file.map(), ranges.tolist())
             parts = (replace(split, start=int(first), stop=int(last), last=False) for first, last in ranges)
             yield from _gather(parts, file, piece.choice, tally, columns)
             file.release()

@@ -17,10 +17,6 @@ from rmqtool.analytics.remote.stores import attach_store
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
 from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
-from rmqtool.services.lookup.configs import FILES
-from rmqtool.services.lookup.info import store_info
-from rmqtool.services.lookup.offsets import consumer_offsets
-from rmqtool.store.check import check_store
 from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.remote import exists, need
 from rmqtool.store.index.reader import IndexView, open_index
@@ -201,12 +197,17 @@ def _entries(file: IndexView) -> Iterator[dict[str, Any]]:
 
 
 def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    from rmqtool.services.lookup.configs import FILES
+    from rmqtool.services.lookup.offsets import consumer_offsets
+
     if not any(exists(layout.path("config", name)) or config_database(layout, name) for name in FILES):
         return []
     return (row.to_dict() for row in consumer_offsets(layout))
 
 
 def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    from rmqtool.services.lookup.info import store_info
+
     return store_info(layout).to_dict()["topics"]  # type: ignore[no-any-return]
 
 
@@ -231,6 +232,8 @@ def _compacted_rows(layout: StoreLayout) -> Iterator[dict[str, Any]]:
 
 
 def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    from rmqtool.store.check import check_store
+
     return (finding.to_dict() for finding in check_store(layout))
 
 

@@ -52,7 +52,7 @@ def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS
 
-    view, at, forgotten, records = file.mapped(), 0, 0, 0
+    view, at, forgotten, records = file.map(), 0, 0, 0
     starts: list[Any] = [np.empty(0, np.int64)]
     stops: list[Any] = [np.empty(0, np.int64)]
     if not file.size:
@@ -81,5 +81,5 @@ def is_blank(file: Segment, at: int) -> bool:
     """Whether a file ends here, with nothing behind or a blank that says just so."""
     if at >= file.size:
         return True
-    record = record_at(file.mapped(), at, file.size, crc=False)
-    return getattr(record, "ending", None) is Ending.FILLER and blank_room(file.mapped(), at) == file.size - at
+    record = record_at(file.map(), at, file.size, crc=False)
+    return getattr(record, "ending", None) is Ending.FILLER and blank_room(file.map(), at) == file.size - at

@@ -38,8 +38,8 @@ def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event)
             for job in set(tracker.getActiveJobsIds()) - others:
                 info = tracker.getJobInfo(job)
                 for number in info.stageIds if info is not None else ():
-                    if (one := tracker.getStageInfo(number)) is not None:
-                        tasks[number] = one.numCompletedTasks, one.numTasks
+                    if (stage := tracker.getStageInfo(number)) is not None:
+                        tasks[number] = stage.numCompletedTasks, stage.numTasks
             if tasks:
                 found.done = sum(done for done, _all in tasks.values())
                 found.total = sum(number for _done, number in tasks.values())

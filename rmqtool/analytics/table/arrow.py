@@ -52,7 +52,7 @@ def batches(
     schema, limits = schema_of(columns), Limits(batch_bytes)
     own = file is None
     file = file or split.segment()
-    view = file.mapped()
+    view = file.map()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
     if is_large(view, at, split.stop):
         from rmqtool.analytics.table.column_reader import ColumnReader

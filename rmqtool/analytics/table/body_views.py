@@ -26,7 +26,7 @@ class Lying(Protocol):
     def inflated(self) -> dict[int, bytes]:
         """By row."""
 
-    def mapped(self) -> tuple[int, memoryview]:
+    def map(self) -> tuple[int, memoryview]:
         """The part of the file in which all rows lie: its address, and its bytes."""
 
 
@@ -42,7 +42,7 @@ class BodyViews:
         if not len(part):
             return
         texts, inflated = part.bodies, part.inflated
-        address, view = part.mapped()
+        address, view = part.map()
         if inflated:
             rows = list(inflated)
             texts = Texts(texts.address.copy(), texts.length.copy())

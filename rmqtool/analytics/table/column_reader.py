@@ -41,7 +41,7 @@ class ColumnReader:
         """As :meth:`rmqtool.analytics.table.row_reader.Rows.read`."""
         source = name_of(file.path)
         self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
-        memory = Memory(file.mapped())
+        memory = Memory(file.map())
         walk = walk_rows(file, at, stop, last=last)
         while True:
             try:

@@ -122,9 +122,9 @@ class _Errors:
 
     def finish(self) -> pa.Array:
         values = map(self._errors.get, range(self._rows)) if self._errors else None
-        made = pa.nulls(self._rows, pa.string()) if values is None else pa.array(values, pa.string())
+        column = pa.nulls(self._rows, pa.string()) if values is None else pa.array(values, pa.string())
         self._errors, self._rows = {}, 0
-        return made
+        return column
 
 
 def _host(value: bytes) -> str:

@@ -118,7 +118,9 @@ def _join(parts: list[Any]) -> str:
     import numpy as np
     import pyarrow.compute as pc
 
-    lines = pc.binary_join_element_wise(*(_value(one) if isinstance(one, str) else one for one in parts), _value(""))
+    lines = pc.binary_join_element_wise(
+        *(_value(part) if isinstance(part, str) else part for part in parts), _value("")
+    )
     ends = np.frombuffer(lines.buffers()[1], np.int32)
     data: bytes = lines.buffers()[2][: ends[len(lines)]].to_pybytes()
     return data.decode("ascii")

@@ -83,7 +83,7 @@ class RecordBlock:
         parser = ItemParser(texts)
         while (row := parser.odd()) is not None:
             at, length = int(self.rows.properties_at[row]), int(self.rows.properties_length[row])
-            items = parse(bytes(self.file.mapped()[at : at + length]))
+            items = parse(bytes(self.file.map()[at : at + length]))
             parser.rewrite(*self._keep_bytes("\2".join(f"{name}\1{value}" for name, value in items.items()).encode()))
         return parser.items()
 
@@ -116,10 +116,10 @@ class RecordBlock:
         """Bodies that do not lie in the file, by row."""
         return {row: body for row, body in self._bodies.items() if isinstance(body, bytes)}
 
-    def mapped(self) -> tuple[int, memoryview]:
+    def map(self) -> tuple[int, memoryview]:
         """The block of the file in which all rows lie: its address, and its bytes."""
         start, stop = int(self.rows.at[0]), int(self.rows.at[-1] + self.rows.total_size[-1])
-        return self._address + start, self.file.mapped()[start:stop]
+        return self._address + start, self.file.map()[start:stop]
 
     @property
     def errors(self) -> list[tuple[int, str]]:
@@ -134,6 +134,6 @@ class RecordBlock:
         """A body, or why it cannot be read."""
         at, length = int(self.rows.body_at[row]), int(self.rows.body_length[row])
         try:
-            return decompress(bytes(self.file.mapped()[at : at + length]), int(self.rows.sys_flag[row]))
+            return decompress(bytes(self.file.map()[at : at + length]), int(self.rows.sys_flag[row]))
         except FormatError as err:
             return str(err)

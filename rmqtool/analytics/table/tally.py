@@ -71,6 +71,6 @@ class SplitTally:
 
 def crc_of(file: Segment, start: int, stop: int) -> int:
     """CRC-32 of bytes [start, stop) of a file."""
-    view = file.mapped()
+    view = file.map()
     need(view, start, stop)
     return crc32(view[start:stop])

@@ -58,11 +58,11 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches.pop()
     columns = [[batch.column(at) for batch in batches] for at in range(len(schema))]
     batches.clear()
-    made = []
+    joined = []
     for at in range(len(schema)):
         parts, columns[at] = columns[at], []
-        made.append(_joined_views(parts) if schema.field(at).type == pa.binary_view() else pa.concat_arrays(parts))
-    return pa.RecordBatch.from_arrays(made, schema=schema)
+        joined.append(_joined_views(parts) if schema.field(at).type == pa.binary_view() else pa.concat_arrays(parts))
+    return pa.RecordBatch.from_arrays(joined, schema=schema)
 
 
 def _joined_views(parts: list[pa.Array]) -> pa.Array:

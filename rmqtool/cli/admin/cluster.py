@@ -21,12 +21,12 @@ def open_brokers(target: str, warn: "Callable[[str], None]") -> "LiveBrokers":
     Raises:
         BadValue: a store directory was given.
     """
-    found = live_target(target)
-    if found is None:
+    live = live_target(target)
+    if live is None:
         raise BadValue(f"{target}: give a live cluster: rocketmq://HOST:9876, or @NAME of the config file")
     from rmqtool.admin.live.brokers import LiveBrokers
 
-    return LiveBrokers(found, warn)
+    return LiveBrokers(live, warn)
 
 
 @command("cluster list", "rmqtool cluster list rocketmq://127.0.0.1:9876")
@@ -71,10 +71,10 @@ def broker_config_show(
     from rmqtool.cli.render.rows import Warnings, write_rows
 
     warn = Warnings()
-    found = open_brokers(store, warn).settings(broker)
+    settings = open_brokers(store, warn).settings(broker)
     from rmqtool.admin.live.brokers import BrokerSetting
 
-    rows = [row for row in found if matches(row.name, name)]
+    rows = [row for row in settings if matches(row.name, name)]
     write_rows(output.value, BrokerSetting, first(rows, limit), wide=("value",), spare=("cluster", "brokerId"))
     return no_match(len(rows), warn.tell(), broker=broker, name=name)
 

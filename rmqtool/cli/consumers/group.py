@@ -173,7 +173,7 @@ def group_offsets(
     warn = Warnings()
     client = _client_file(broadcast, broker)
     groups = open_groups(store, broker_conf, warn, wanted_of(choice), client=client, log=False)
-    rows = (row for row in groups.stored() if not choice.queue or row.queueId in choice.queue)
+    rows = (row for row in groups.offsets() if not choice.queue or row.queueId in choice.queue)
     count = write_rows(output.value, groups.stored_row, first(rows, limit))
     return no_match(count, warn.tell(), **vars(choice))
 

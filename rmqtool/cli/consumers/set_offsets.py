@@ -188,10 +188,10 @@ def _clone_planner(
 def _opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
     """Opens the file with the offsets: a broadcasting client's, or the broker's."""
 
-    def opened(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
+    def open_offsets(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
         return BrokerFile(layout, warn) if broadcast is None else ClientFile(broadcast, broker, may_be_new=may_be_new)
 
-    return opened
+    return open_offsets
 
 
 def _run_offsets(

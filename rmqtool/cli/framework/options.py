@@ -116,6 +116,18 @@ TagOption = Annotated[
 KeyOption = Annotated[
     list[str] | None, typer.Option("--key", metavar="KEY", help="Only messages with this key; may be repeated.")
 ]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="PROPERTY", help="Only messages that have it, NAME=VALUE; may be repeated."),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only messages for which this is true, as SQL92 of subscriptions: \"bodyLength > 99 AND region = 'eu'\".",
+    ),
+]
 OffsetOption = Annotated[
     str | None, typer.Option("--offset", metavar="A:B", help="Physical offsets from A up to, not including, B.")
 ]
@@ -186,6 +198,8 @@ class MessageChoice:
     queue_offset: QueueOffsetOption = None
     since: SinceOption = None
     until: UntilOption = None
+    property: PropertyOption = None
+    where: WhereOption = None
 
 
 @dataclass(frozen=True)

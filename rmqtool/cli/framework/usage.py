@@ -27,8 +27,11 @@ _REST = (
 # words: command lines that do what these words ask for
 _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("lag backlog progress", ("group lag STORE",)),
-    ("grep search", ("query-key STORE TOPIC KEY", "commitlog dump STORE -o ndjson | grep TEXT")),
-    ("find get lookup message messages msg key", ("query-key STORE TOPIC KEY", "query-id STORE ID")),
+    ("search", ("grep STORE PATTERN", "query-key STORE TOPIC KEY")),
+    (
+        "find get lookup message messages msg key",
+        ("query-key STORE TOPIC KEY", "query-id STORE ID", "grep STORE PATTERN"),
+    ),
     ("id", ("query-id STORE ID",)),
     ("repair fix heal", ("check STORE, which tells what to do", "recover STORE", "salvage STORE NEWSTORE")),
     ("restore revert rollback", ("undo STORE",)),
@@ -36,13 +39,13 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ls list topics", ("topic list STORE", "info STORE")),
     ("dump cat view print show read", ("commitlog dump STORE", "dump-to-parquet STORE OUT")),
     ("tail head follow", ("commitlog dump STORE --since -10m", "consume --namesrv HOST:PORT TOPIC --follow")),
-    ("du df size sizes count", ("topic list STORE", "info STORE")),
+    ("df size sizes count", ("du STORE", "topic list STORE", "info STORE")),
     ("stats stat status describe summary", ("info STORE", "topic list STORE", "report traffic STORE")),
     ("groups consumers consumer subscriptions", ("group list STORE", "group lag STORE")),
     ("offset consumerOffset", ("group offsets STORE", "offsets STORE")),
     ("reset seek", ("group reset STORE GROUP --to-time TIME",)),
     ("verify validate fsck scan test doctor", ("check STORE",)),
-    ("purge expire gc retention delete rm", ("clean STORE --dry-run",)),
+    ("purge expire gc delete rm", ("clean STORE --dry-run",)),
     ("requeue resend", ("dlq requeue STORE GROUP",)),
     ("dead deadletter dead-letters", ("dlq list STORE",)),
     ("retries", ("retry list STORE",)),
@@ -85,8 +88,8 @@ def tell(error: Any, word: str | None) -> int:
     text = " ".join(text.split()).replace("Value error, ", "").removesuffix(".")
     text = re.sub(r"\. Did you mean (.*)\?$|\(Possible options?: (.*)\)$", _did_you_mean, text)
     text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
-    for pattern, words in _REST:
-        text = re.sub(pattern, words, text)
+    for pattern, wording in _REST:
+        text = re.sub(pattern, wording, text)
     path = f"rmqtool {word}" if word is not None else "rmqtool"
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path

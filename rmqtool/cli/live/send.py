@@ -338,7 +338,9 @@ class _Sender:
             if isinstance(first, str):
                 self._tally.not_sent(line, "NOT_A_MESSAGE", first)
             else:
-                self._send([line for line, _ in group], [one for _, one in group if isinstance(one, Message)])
+                self._send(
+                    [line for line, _ in group], [message for _, message in group if isinstance(message, Message)]
+                )
             self._tally.flush()
 
     def _groups(self, rows: Sequence[tuple[int, Message | str]]) -> Iterator[list[tuple[int, Message | str]]]:

@@ -91,13 +91,13 @@ def _command(command: Any, name: str) -> Iterator[str]:
     yield roff.subsection(" ".join([name, *map(_placeholder, arguments), *(["[OPTIONS]"] if options else [])]))
     yield roff.paragraphs(command.help or "")
     for parameter in arguments:
-        tag, words = parameter.get_help_record(context)
+        tag, help_text = parameter.get_help_record(context)
         placeholder, _, kind = tag.partition(" <")
         values = f" <{kind}" if "|" in kind else ""
-        yield roff.tag_item(roff.italic(placeholder) + roff.choices(values), words)
+        yield roff.tag_item(roff.italic(placeholder) + roff.choices(values), help_text)
     for parameter in options:
-        tag, words = parameter.get_help_record(context)
-        yield roff.tag_item(_option(tag), words)
+        tag, help_text = parameter.get_help_record(context)
+        yield roff.tag_item(_option(tag), help_text)
     for line in (command.epilog or "").splitlines():
         heading, _, text = line.partition(": ")
         yield roff.paragraph(f"{heading}:")
@@ -113,8 +113,8 @@ def _placeholder(argument: Any) -> str:
 
 def _option(tag: str) -> str:
     """``-n, --limit N`` with names in bold and values in italics."""
-    words = []
+    pieces = []
     for word in tag.split(" "):
         name, comma = word.removesuffix(","), "," if word.endswith(",") else ""
-        words.append((roff.bold(name) if name.startswith("-") else roff.italic(name)) + comma)
-    return " ".join(words)
+        pieces.append((roff.bold(name) if name.startswith("-") else roff.italic(name)) + comma)
+    return " ".join(pieces)

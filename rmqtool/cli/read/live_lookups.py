@@ -10,10 +10,10 @@ from rmqtool.contract import message_row
 def read_live(target: Target, topic: str, queue_id: int, offset: int, count: int, broker: str | None) -> WireRead | str:
     """One pull, or why there is none."""
     try:
-        found = LiveMessages(target, note, broker=broker).read(topic, queue_id, offset, count)
+        pulled = LiveMessages(target, note, broker=broker).read(topic, queue_id, offset, count)
     except NoRoute as err:
         return str(err)
-    return found or _no_queue(topic, queue_id, broker)
+    return pulled or _no_queue(topic, queue_id, broker)
 
 
 def time_row_of(
@@ -21,12 +21,12 @@ def time_row_of(
 ) -> dict[str, object] | str:
     """The row of ``query-time``, or why there is none."""
     try:
-        found = LiveMessages(target, note, broker=broker).offset_at(topic, queue_id, timestamp)
+        place = LiveMessages(target, note, broker=broker).offset_at(topic, queue_id, timestamp)
     except NoRoute as err:
         return str(err)
-    if found is None:
+    if place is None:
         return _no_queue(topic, queue_id, broker)
-    offset, message = found
+    offset, message = place
     row = message_row(message.record, message.physical_offset, body) if message else {"queueOffset": offset}
     return {**row, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}
 

@@ -119,16 +119,16 @@ def _ask(
 
     warn = Warnings()
     try:
-        found = first(list(find(LiveMessages(target, warn))), limit)
+        messages = first(list(find(LiveMessages(target, warn))), limit)
     except NoRoute as err:
-        found, nothing = [], str(err)
-    write_messages(output, found, body)
-    if not found:
+        messages, nothing = [], str(err)
+    write_messages(output, messages, body)
+    if not messages:
         note(nothing)
-    return warn.tell() or (FOUND if found else NOTHING)
+    return warn.tell() or (FOUND if messages else NOTHING)
 
 
-def unknown(layout: StoreLayout, topic: str) -> str | None:
+def describe_unknown(layout: StoreLayout, topic: str) -> str | None:
     """A note that the store does not have a topic; None if it has."""
     from rmqtool.services.lookup.topic_names import unknown_topic
 
@@ -139,12 +139,12 @@ def say_unknown(store: str, broker_conf: str | None, topic: str) -> str:
     """That a store or a live cluster does not have a topic, in words."""
     if live_target(store) is not None:
         return f"no broker has topic {topic}"
-    return unknown(open_store(store, broker_conf), topic) or f"the store has no topic {topic}"
+    return describe_unknown(open_store(store, broker_conf), topic) or f"the store has no topic {topic}"
 
 
 def note_unknown(layout: StoreLayout, topic: str) -> bool:
     """Note that the store does not have a topic; returns whether it was noted."""
-    reason = unknown(layout, topic)
+    reason = describe_unknown(layout, topic)
     if reason is not None:
         note(reason)
     return reason is not None

@@ -22,7 +22,7 @@ from rmqtool.cli.framework.options import (
     UntilOption,
 )
 from rmqtool.cli.read import lookups
-from rmqtool.cli.read.lookups import note_unknown, unknown
+from rmqtool.cli.read.lookups import describe_unknown, note_unknown
 from rmqtool.cli.render.messages import write_messages
 from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import note
@@ -166,7 +166,7 @@ def query_offset(
         _note_unbuilt(log)
         known = ""
         if queue is None:
-            missing = unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
+            missing = describe_unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
             known = f": {missing}"
         _note_nothing(result, offset, known)
     return 0 if result.messages else 1

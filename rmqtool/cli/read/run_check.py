@@ -132,10 +132,10 @@ def _read(
 
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
     """A step with the store and configuration that were checked."""
-    words = [store if word == "STORE" else word for word in step.command]
-    if words[:1] == ["rmqtool"] and broker_conf is not None:
-        words += ["--broker-conf", broker_conf]
-    return replace(step, command=tuple(words))
+    command = [store if word == "STORE" else word for word in step.command]
+    if command[:1] == ["rmqtool"] and broker_conf is not None:
+        command += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(command))
 
 
 def _in_words(steps: list[Step], store: str) -> str:
@@ -150,14 +150,14 @@ def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
         return
     fixes: dict[str, list[str]] = {}
 
-    def seen() -> Iterator[dict[str, Any]]:
+    def collect() -> Iterator[dict[str, Any]]:
         for row in (first, *rows):
             codes = fixes.setdefault(row["fix"], [])
             if row["code"] not in codes:
                 codes.append(row["code"])
             yield row
 
-    write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
+    write_all(writer(form, FINDING_FIELDS, _COLUMNS), collect())
     # the advice goes where the report goes, perhaps into a file or a mail
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
     for line in (*advice, f"what a code means: {command_line('explain', 'CODE')}"):

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.index import entries_array
 from formats.primitives import java_hash
@@ -14,6 +14,7 @@ from rmqtool.cli.render.output import Column, rank_in, write_all, writer
 from rmqtool.cli.render.text import columns_of, note
 from rmqtool.cli.render.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
+from rmqtool.errors import BadValue
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.services.lookup.tiered import only_tiered
 from rmqtool.store.disk.segments import Segment
@@ -24,6 +25,9 @@ from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
 from rmqtool.store.queues.batch import queues_where
 from rmqtool.store.roles.elsewhere import tier_elsewhere
 from rmqtool.words import counted
+
+if TYPE_CHECKING:
+    from rmqtool.services.lookup.where import Where
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 _SPARE = ("slot", "timeDiff", "previous", "maxHashSlotNum", "maxIndexNum", "hashSlotCount")
@@ -51,9 +55,34 @@ def selection(choice: MessageChoice) -> Selection:
         parse_range(choice.queue_offset) if choice.queue_offset else ALL,
         parse_time(choice.since) if choice.since else -MAX_TIME,
         parse_time(choice.until) if choice.until else MAX_TIME,
+        tuple(map(_property, choice.property or ())),
+        None if choice.where is None else _condition(choice.where),
     )
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     return chosen
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise BadValue(f"--property {text}: give NAME=VALUE")
+    return name, value
+
+
+def _condition(text: str) -> "Where":
+    from formats.sql92.filter import BadFilter
+    from rmqtool.services.lookup.where import Where
+
+    try:
+        return Where(text)
+    except BadFilter as err:
+        raise BadValue(f"--where: {err}") from None
+
+
+def say_unmet(chosen: Selection) -> None:
+    """Note the names in ``--where`` that no message had, as they may be misspelt."""
+    if chosen.where is not None and chosen.where.unmet:
+        note(f"--where: no message that was looked at has {' or '.join(chosen.where.unmet)}")
 
 
 def say_damage(item: Damage) -> None:
@@ -82,9 +111,9 @@ def run_commitlog_dump(
     damaged = False
 
     def has(item: LocatedRecord) -> bool:
-        return chosen.has(item.record)
+        return chosen.has(item.record, item.physical_offset)
 
-    def found() -> Iterator[LocatedRecord]:
+    def select() -> Iterator[LocatedRecord]:
         nonlocal damaged
         for item in source:
             if isinstance(item, Damage):
@@ -100,7 +129,7 @@ def run_commitlog_dump(
 
         log = LogWithTier(log.layout)
     source = log.walk(start or None, stop)
-    chosen_few = limit_rows(found(), limit, source)
+    chosen_few = limit_rows(select(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
     return _exit_code(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 
@@ -110,6 +139,7 @@ def _exit_code(count: int, chosen: Selection, code: int = 0) -> int:
     if count or chosen == Selection():
         return code
     note("nothing matches the selection")
+    say_unmet(chosen)
     return code or NO_MATCH
 
 
@@ -166,8 +196,6 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     layout, low = log.layout, log.min_offset
     hashes = {java_hash(tag) for tag in chosen.tags}
     low_offset, after = chosen.physical
-    by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
-
     asked = chosen.has_queue_of
     tiered = only_tiered(layout, asked) if chosen.physical == ALL else None
     for warning in tier_elsewhere(layout, asked, reads=chosen.physical == ALL):
@@ -175,10 +203,13 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
 
     def of_message(physical_offset: int) -> bool:
         stored = log.read(physical_offset, crc=False)
-        return stored is not None and any(map(wanted.has, (message.record for message in stored.messages())))
+        return stored is not None and any(wanted.has(inner.record, physical_offset) for inner in stored.messages())
 
     # topic and queue come from the queue: entries of light queues lead to messages of another
-    wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
+    wanted = Selection(
+        keys=chosen.keys, since=chosen.since, until=chosen.until, properties=chosen.properties, where=chosen.where
+    )
+    by_message = wanted != Selection()
 
     def rows() -> Iterator[dict[str, Any]]:
         for topic, queue_id, entry in tiered.units(asked) if tiered is not None else ():
@@ -186,7 +217,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
                 continue
             if entry.queue_offset >= chosen.queue_offsets[0] and (not hashes or entry.tags_code in hashes):
                 record = tiered.record(topic, queue_id, entry.queue_offset) if tiered and by_message else None
-                if not by_message or (record is not None and wanted.has(record)):
+                if not by_message or (record is not None and wanted.has(record, entry.physical_offset)):
                     yield dict(zip(QUEUE_ENTRY_FIELDS, (topic, queue_id, *entry), strict=True))
         for queue in queues_where(layout, asked):
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))

@@ -11,11 +11,11 @@ from rich.text import Text
 from rmqtool.cli.render.output import Column
 from rmqtool.cli.render.text import plain, room_of, use_color
 from rmqtool.cli.render.times import time_text
-from rmqtool.services.lookup.info import StoreInfo
 from rmqtool.words import command_line
 
 if TYPE_CHECKING:
     from rmqtool.admin.live.info import ClusterFacts
+    from rmqtool.services.lookup.info import StoreInfo
 
 NO_WIDTH = 1 << 20
 _MANY, _LARGEST = 40, 20  # of more topics, only this many are shown
@@ -74,7 +74,7 @@ def size_text(size: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def show(info: StoreInfo, form: str) -> None:
+def show(info: "StoreInfo", form: str) -> None:
     """Print it."""
     out = console(form)
     state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"
@@ -104,8 +104,8 @@ def show(info: StoreInfo, form: str) -> None:
     out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:
-        one = size_text(group.fileSize) if group.fileSize else ""
-        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
+        file_size = size_text(group.fileSize) if group.fileSize else ""
+        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), file_size, text(group.note or ""))
     out.print()
     out.print(files)
     _show_topics(out, info)
@@ -139,8 +139,8 @@ def show_cluster(facts: "ClusterFacts", form: str) -> None:
         )
     )
     brokers = table("broker", "id", "role", "address", "version", right=("id",))
-    for one in facts.brokers:
-        cells = (one.brokerName, one.brokerId, one.role, one.address, one.version or "does not answer")
+    for broker in facts.brokers:
+        cells = (broker.brokerName, broker.brokerId, broker.role, broker.address, broker.version or "does not answer")
         brokers.add_row(*map(text, cells))
     out.print()
     out.print(brokers)

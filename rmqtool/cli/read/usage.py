@@ -226,12 +226,12 @@ def retention(
     from rmqtool.services.usage.retention import LogFile, foresee
 
     warn = Warnings()
-    found = foresee(need_log(store, broker_conf), parse_time(at), chosen_zone(), warn)
+    retention = foresee(need_log(store, broker_conf), parse_time(at), chosen_zone(), warn)
     if output in PEOPLE:
-        show(found, output)
+        show(retention, output)
     elif output is Output.csv:
-        if not PARTS.write(found, output):
-            write_all(writer("csv", names_of(LogFile), FILE_COLUMNS), found.to_dict()["files"])
+        if not PARTS.write(retention, output):
+            write_all(writer("csv", names_of(LogFile), FILE_COLUMNS), retention.to_dict()["files"])
     else:
-        write_object(output.value, with_times(found.to_dict()))
-    return max(1 if found.unread else 0, warn.tell())
+        write_object(output.value, with_times(retention.to_dict()))
+    return max(1 if retention.unread else 0, warn.tell())

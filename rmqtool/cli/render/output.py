@@ -356,8 +356,8 @@ def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
             to.many(row)
             count += len(row)
         else:
-            for one in row.rows():
-                to.row(one.to_dict())
+            for item in row.rows():
+                to.row(item.to_dict())
                 count += 1
     to.close()
     return count

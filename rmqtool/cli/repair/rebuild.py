@@ -76,7 +76,7 @@ def rebuild(
     from rmqtool.store.repair.rebuild import rebuild as run
     from rmqtool.words import counted
 
-    parts = tuple(dict.fromkeys(one.value for one in part))
+    parts = tuple(dict.fromkeys(name.value for name in part))
     layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf, say=False).layout
     consent.need("rebuild")
     report, _done = carry_out(

@@ -19,9 +19,9 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
+from rmqtool.store.salvage.to_file import WriteAll, report_torn, salvage_to_file, salvaged_log
 from rmqtool.store.salvage.whole import export_store
-from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
+from rmqtool.store.tier.left_behind import NotTaken, describe_left, left_behind
 from rmqtool.store.tier.only_tiered import LogWithTier
 from rmqtool.words import command_line, counted
 
@@ -102,6 +102,9 @@ def _salvage_to_store(layout: StoreLayout, new_store: str, output: str) -> int:
     if report.tornProperties:
         torn = counted(report.tornProperties, "message")
         note(f"{torn} with torn properties taken all the same: lost+found has the record as it was, too")
+    if report.mendedPorts:
+        mended = counted(report.mendedPorts, "message")
+        note(f"{mended} with an impossible port copied with port 0: lost+found also has the record as it was")
     if report.leftOut:
         note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
     kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"
@@ -121,7 +124,7 @@ def _say_left(left: list[NotTaken]) -> bool:
     for message in left:
         note(f"{message.topic} queue {message.queueId}: {counted(message.messages, 'message')} not taken, "
              f"queue offsets {message.firstOffset} to {message.nextOffset - 1}")  # fmt: skip
-    if (warning := words_of(left, "not taken")) is not None:
+    if (warning := describe_left(left, "not taken")) is not None:
         note(warning)
     return bool(left)
 
@@ -183,7 +186,7 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
             if isinstance(item, Damage):
                 tell(item)
                 continue
-            tell_torn(item, tell)
+            report_torn(item, tell)
             for message in item.messages():
                 file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
                 messages += 1
@@ -205,7 +208,7 @@ def _to_stdout(layout: StoreLayout) -> int:
         if isinstance(item, Damage):
             tell(item)
             continue
-        tell_torn(item, tell)
+        report_torn(item, tell)
         for message in item.messages():
             row = message_row(message.record, message.physical_offset)
             try:

@@ -10,14 +10,14 @@ PATH = os.path.join(os.path.dirname(__file__), "help.txt")
 _HEADING = "# "
 
 
-def recorded(argv: list[str]) -> str | None:
+def find_recorded(argv: list[str]) -> str | None:
     """The help that a command line asks for; None if it asks for anything else, or none is recorded."""
     if len(argv) < 2 or argv[-1] not in ("-h", "--help") or _columns() < WIDTH:
         return None
     name = " ".join(argv[:-1])
     with open(PATH, encoding="utf-8") as file:
-        _, found, rest = file.read().partition(f"\n{_HEADING}{name}\n")
-    return rest.partition(f"\n{_HEADING}")[0] if found else None
+        _, heading, rest = file.read().partition(f"\n{_HEADING}{name}\n")
+    return rest.partition(f"\n{_HEADING}")[0] if heading else None
 
 
 def record(texts: dict[str, str]) -> str:

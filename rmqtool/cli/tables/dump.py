@@ -132,7 +132,7 @@ def dump_to_parquet(
     """
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions
-    from rmqtool.analytics.remote.stores import opened
+    from rmqtool.analytics.remote.stores import resolve_store
     from rmqtool.cli.render.text import note
     from rmqtool.cli.render.times import parse_range, parse_time
     from rmqtool.progress import stage
@@ -162,7 +162,7 @@ def dump_to_parquet(
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
 
-        report = dump(need_log(opened(store), broker_conf, say=False).layout, out, options, show, note)
+        report = dump(need_log(resolve_store(store), broker_conf, say=False).layout, out, options, show, note)
     _write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0
 

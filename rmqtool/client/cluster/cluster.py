@@ -221,17 +221,17 @@ class Cluster(Peers):
         Raises:
             NoRoute: no route has one.
         """
-        known = self._brokers.get(broker_name, {})
-        if broker_id not in known and known:
-            broker_id = min(known)
+        addresses = self._brokers.get(broker_name, {})
+        if broker_id not in addresses and addresses:
+            broker_id = min(addresses)
         return self.address(broker_name, broker_id)
 
     def addresses(self, *, slaves: bool = True) -> list[str]:
         """The addresses of all brokers in the routes in use."""
         return [
             address
-            for known in self._brokers.values()
-            for broker_id, address in sorted(known.items())
+            for by_id in self._brokers.values()
+            for broker_id, address in sorted(by_id.items())
             if slaves or broker_id == MASTER_ID
         ]
 
@@ -271,11 +271,11 @@ class Cluster(Peers):
             route = make(topic, data, **more)
         except FormatError as err:
             raise BadAnswer(f"{topic}: not a route: {err}") from None
-        known = set(self.addresses())
+        previous = set(self.addresses())
         changed = self._routes.pop(topic, None) != route
         self._routes[topic] = route  # the last address counts if routes disagree
         self._find_brokers()
-        self.groups.greet([address for address in self.addresses() if address not in known])
+        self.groups.greet([address for address in self.addresses() if address not in previous])
         if changed:
             for watcher in self._route_watchers:
                 watcher(route)

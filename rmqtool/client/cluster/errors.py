@@ -25,8 +25,8 @@ class NotThere(BadAnswer):
         next_offset: the offset that it continues at.
     """
 
-    def __init__(self, words: str, next_offset: int) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, next_offset: int) -> None:
+        super().__init__(text)
         self.next_offset = next_offset
 
 

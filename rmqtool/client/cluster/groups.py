@@ -88,9 +88,9 @@ class GroupMembership:
 
     def greet(self, addresses: Iterable[str]) -> None:
         """Soon send heartbeats to those of these addresses that need them."""
-        known = self._known_addresses()
+        addresses_in_use = self._known_addresses()
         for address in addresses:
-            if address in known and address not in self._connecting:
+            if address in addresses_in_use and address not in self._connecting:
                 self._spawn(self._greet(address))
 
     def _known_addresses(self) -> list[str]:

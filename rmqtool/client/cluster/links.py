@@ -89,7 +89,7 @@ class Links:
             return response
         if self._open.get(address) is connection:
             del self._open[address]
-            self._left = [one for one in self._left if not one.closed] + [connection]
+            self._left = [link for link in self._left if not link.closed] + [connection]
         return await (await self.get(address)).call(request, max(end - clock(), 0.001))
 
     async def oneway(self, address: str, request: Command) -> None:
@@ -104,7 +104,7 @@ class Links:
         """Close the connection to an address, if any; pending requests fail with the reason."""
         if (link := self._open.pop(address, None)) is not None:
             link.abort(reason.removeprefix(f"{address}: "))
-            self._left = [one for one in self._left if not one.lost.is_set()] + [link]
+            self._left = [other for other in self._left if not other.lost.is_set()] + [link]
 
     async def close(self) -> None:
         """Close all connections after sending what is buffered."""

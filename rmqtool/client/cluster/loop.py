@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Opened(Protocol):
-    """An object that is opened and closed in an event loop."""
+    """An object that is open_inner and closed in an event loop."""
 
     async def __aenter__(self) -> Self:
         """Open it."""
@@ -66,12 +66,12 @@ class Face(Generic[Inner]):
     """
 
     def __init__(self, make: Callable[[], Inner]) -> None:
-        async def opened() -> Inner:
+        async def open_inner() -> Inner:
             return await make().__aenter__()
 
         self._loop = Loop()
         try:
-            self._inner = self._loop.run(opened())
+            self._inner = self._loop.run(open_inner())
         except BaseException:
             self._loop.close()
             raise

@@ -61,8 +61,9 @@ class BrokerAssignments:
         """
         if route.topic in self._unknown:
             return None
-        asked = AssignmentRequest(route.topic, self._group, self._cluster.client_id, self._strategy, "CLUSTERING")
-        request = self._cluster.request(RequestCode.QUERY_ASSIGNMENT, body=body_of(asked))
+        client_id = self._cluster.client_id
+        assignment_request = AssignmentRequest(route.topic, self._group, client_id, self._strategy, "CLUSTERING")
+        request = self._cluster.request(RequestCode.QUERY_ASSIGNMENT, body=body_of(assignment_request))
         failure: ClientError | RemotingError = NoRoute(f"{route.topic}: no broker")
         for broker_name in random.sample(list(route.brokers), len(route.brokers)):
             try:
@@ -80,11 +81,11 @@ class BrokerAssignments:
         raise failure
 
 
-def _assignment(topic: str, said: AssignmentResponse, address: str) -> Assignment:
-    if said.message_queue_assignments is None:
+def _assignment(topic: str, response: AssignmentResponse, address: str) -> Assignment:
+    if response.message_queue_assignments is None:
         raise BadAnswer(f"{address}: does not say which queues of {topic} are whose")
     queues: dict[bool, set[MessageQueue]] = {True: set(), False: set()}
-    for assignment in said.message_queue_assignments:
+    for assignment in response.message_queue_assignments:
         if assignment.message_queue.topic != topic:
             raise BadAnswer(
                 f"{address}: a queue of {assignment.message_queue.topic[:100]} where those of {topic} were asked for"

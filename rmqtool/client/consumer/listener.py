@@ -35,12 +35,12 @@ class Workers(Generic[T]):
         self._left: list[T] = []
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the workers."""
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._count)]
 
-    def submit(self, one: T) -> None:
+    def submit(self, item: T) -> None:
         """Queue an item."""
-        self._waiting.put_nowait(one)
+        self._waiting.put_nowait(item)
 
     async def stop(self, wait: float) -> list[T]:
         """Start nothing more, and wait this many seconds for running work; then cancel it.
@@ -83,8 +83,8 @@ class ListenerFailure:
         words: describes the failure.
     """
 
-    def __init__(self, words: str, error: BaseException | None = None) -> None:
-        self.words, self.error = words, error
+    def __init__(self, text: str, error: BaseException | None = None) -> None:
+        self.words, self.error = text, error
 
 
 class Counts:
@@ -153,13 +153,13 @@ class Calls:
             tell_hooks([hook.after for hook in hooks], consumption)
         return answer
 
-    def _outcome(self, said: Said | ListenerFailure, seconds: float) -> str:
+    def _outcome(self, answer: Said | ListenerFailure, seconds: float) -> str:
         """The outcome as in ConsumeReturnType."""
-        if isinstance(said, ListenerFailure):
-            return "EXCEPTION" if said.error is not None else "RETURNNULL"
+        if isinstance(answer, ListenerFailure):
+            return "EXCEPTION" if answer.error is not None else "RETURNNULL"
         if seconds >= self.options.consume_timeout:
             return "TIME_OUT"
-        return "FAILED" if isinstance(said, Later | Suspend) else "SUCCESS"
+        return "FAILED" if isinstance(answer, Later | Suspend) else "SUCCESS"
 
     async def _call(self, messages: Sequence[Received]) -> Said | ListenerFailure:
         answer: object

@@ -34,8 +34,8 @@ class LitePullConsumer(QueueReader):
     further poll shows that they are done.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster, which is shared by one consumer of a
-            group at most.
+        client: addresses of name servers, options of a client, or a cluster, which at most one consumer per group may
+            share.
 
     Raises:
         ValueError: an invalid group name.
@@ -49,11 +49,11 @@ class LitePullConsumer(QueueReader):
             broadcasting=options.broadcasting, local_offsets=options.local_offsets,
         )  # fmt: skip
         self.options = options
-        self._chosen = False  # by `assign`
-        self._turn = asyncio.Lock()  # queues of a topic are not taken while it is left, or the other way round
+        self._chosen = False  # set by `assign`
+        self._turn = asyncio.Lock()  # subscribing and unsubscribing a topic exclude each other
         self._committed_at = 0.0
         self._watching: dict[str, list[Changed]] = {}
-        self._known: dict[str, tuple[MessageQueue, ...]] = {}  # the queues that watchers have heard of
+        self._known: dict[str, tuple[MessageQueue, ...]] = {}  # the queues last reported to watchers
         self._rebalancing = Rebalancing(
             self.cluster, self.group, self._subscriptions, None if options.broadcasting else options.strategy,
             self._apply, options.rebalance_interval,
@@ -102,7 +102,7 @@ class LitePullConsumer(QueueReader):
         self.cluster.groups.add_consumer(
             self.group, lambda: self._subscriptions.describe("CONSUME_ACTIVELY", self.options)
         )
-        await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
+        await self.cluster.heartbeat()  # only members known to brokers get queues
         if self._task is None:
             self.cluster.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
             self.cluster.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
@@ -244,7 +244,7 @@ class LitePullConsumer(QueueReader):
 
     async def _apply(self, topic: str, mine: Collection[MessageQueue]) -> bool:
         async with self._turn:
-            if topic not in self._subscriptions.topics:  # it was left while its queues were shared
+            if topic not in self._subscriptions.topics:  # unsubscribed during the rebalance
                 mine = ()
             try:
                 await self._have(set(mine), {polled.queue for polled in self._subscriptions.of_topic(topic)})
@@ -253,12 +253,12 @@ class LitePullConsumer(QueueReader):
                 return False
             return True
 
-    async def _have(self, wanted: set[MessageQueue], before: set[MessageQueue]) -> None:
-        """Read these queues in the place of others."""
-        left = [polled for queue in before - wanted if (polled := self._end(queue)) is not None]
-        if self.options.auto_commit and left:
-            await self._subscriptions.keep(*left)
-        for queue in sorted(wanted - before):
+    async def _have(self, queues_to_read: set[MessageQueue], before: set[MessageQueue]) -> None:
+        """Read these queues instead of others."""
+        ended = [polled for queue in before - queues_to_read if (polled := self._end(queue)) is not None]
+        if self.options.auto_commit and ended:
+            await self._subscriptions.keep(*ended)
+        for queue in sorted(queues_to_read - before):
             offset = await self._first(queue)
             self._begin(queue, offset, offset)
 

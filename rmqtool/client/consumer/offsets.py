@@ -22,12 +22,14 @@ _HALF_AN_HOUR = 30 * 60 * 1000  # ms
 
 
 async def beginning(puller: Puller, queue: MessageQueue, start: From, start_time: int | None, began: int) -> int:
-    """The offset; that of the first message is 0, and a broker that has it no more says then where to go on.
+    """The offset at which a new group begins; ``From.FIRST`` is 0: if the broker no longer has it, it answers with
+    another.
 
-    No broker is asked, as in Java: under ACL 2.0 that takes more than the right to consume.
+    For that, no broker is asked, as in Java: with ACL 2.0 asking takes more than the right to consume.
 
     Args:
-        start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was made.
+        start_time: for ``From.TIMESTAMP``, in ms; by default half an hour before ``began``, when the consumer was
+            created.
 
     Raises:
         NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -44,14 +46,14 @@ class RemoteOffsets:
     """Offsets kept at brokers.
 
     Args:
-        puller: gives what asks for the offsets of a topic.
+        puller: gives the puller of a topic.
     """
 
     def __init__(self, puller: Callable[[str], Puller]) -> None:
         self._puller = puller
 
     async def open(self) -> None:
-        """Nothing is needed."""
+        """Do nothing."""
 
     async def read(self, queue: MessageQueue) -> int | None:
         """The offset of the group, or None.
@@ -70,7 +72,7 @@ class RemoteOffsets:
                 log.warning("%s: the offset %d is not kept yet: %s", queue, offset, err)
 
     async def close(self) -> None:
-        """Nothing is needed."""
+        """Do nothing."""
 
 
 _MOST_BYTES = 64 << 20

@@ -1,4 +1,4 @@
-"""How consumers work, and what listeners say (client.consumer.DefaultMQPushConsumer, DefaultLitePullConsumer)."""
+"""Options of consumers, and answers of listeners (client.consumer.DefaultMQPushConsumer, DefaultLitePullConsumer)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from rmqtool.rules.rebalance import Strategy, averagely, averagely_by_circle
 
 @dataclass(kw_only=True)
 class Consumption:
-    """Messages that a listener has at a time (ConsumeMessageContext).
+    """One call of a listener (ConsumeMessageContext).
 
     Attributes:
         began: ms since the epoch.
-        took: ms, once the listener has returned.
-        success: they need not come again.
+        took: duration in ms, once the listener has returned.
+        success: the messages were consumed.
         outcome: SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED (ConsumeReturnType).
     """
 
@@ -33,27 +33,27 @@ class Consumption:
 
 
 class ConsumeHook:
-    """Sees what listeners get, and what they make of it (ConsumeMessageHook)."""
+    """Observes the calls of a listener (ConsumeMessageHook)."""
 
     def before(self, consumption: Consumption) -> None:
-        """The listener is about to get them."""
+        """Called before the listener."""
 
     def after(self, consumption: Consumption) -> None:
-        """It has returned."""
+        """Called after the listener."""
 
 
 _MOST_TRIES, _ENDLESS = 16, (1 << 31) - 1
 POP_DELAYS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""Seconds, as the Java client has them (popDelayLevel)."""
+"""Seconds, as in the Java client (popDelayLevel)."""
 STRATEGY_NAMES: dict[Strategy, str] = {averagely: "AVG", averagely_by_circle: "AVG_BY_CIRCLE"}
-"""Strategies by which brokers share queues out, by their names there."""
+"""Allocation strategies of brokers, by their names there."""
 
 
 class From(Enum):
-    """Where a group begins in a queue in which it never was (ConsumeFromWhere).
+    """Where a new group begins in a queue (ConsumeFromWhere).
 
-    Brokers answer offset 0 for a new group while a queue still has its first message in memory; it then begins there,
-    whatever is asked for.
+    While a queue still has its first message in memory, brokers answer offset 0 for a new group; it then begins there,
+    whatever this option says.
     """
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
@@ -63,11 +63,11 @@ class From(Enum):
 
 @dataclass(frozen=True)
 class Later:
-    """A listener's answer: some of the messages are to come again.
+    """A listener's answer: redeliver some of the messages.
 
     Attributes:
-        first: index of the first of them; those before it are consumed.
-        level: delay level; 0 lets the broker choose by the number of tries, -1 is the dead letter queue at once.
+        first: index of the first message to redeliver; those before it are consumed.
+        level: delay level; 0 lets the broker choose by the number of tries, -1 sends them to the dead letters at once.
     """
 
     first: int = 0
@@ -76,21 +76,21 @@ class Later:
 
 @dataclass(frozen=True)
 class Suspend:
-    """An orderly listener's answer: its messages come again, and nothing behind them before.
+    """An orderly listener's answer: call it again with the same messages, before any later ones.
 
     Attributes:
-        pause: seconds until then, 0.01 to 30; by default what the options say.
+        pause: seconds until then, 0.01 to 30; the default is ``suspend_pause``.
     """
 
     pause: float | None = None
 
 
 class Ordered(Enum):
-    """Further answers of an orderly listener, for a consumer that does not commit by itself (auto_commit off).
+    """Further answers of an orderly listener, for a consumer with ``auto_commit=False``.
 
     Attributes:
         COMMIT: all messages since the last commit are consumed.
-        ROLLBACK: all messages since the last commit come again.
+        ROLLBACK: redeliver all messages since the last commit.
     """
 
     COMMIT = "COMMIT"
@@ -98,28 +98,29 @@ class Ordered(Enum):
 
 
 class Sql(str):
-    """In the place of tags: a SQL92 expression; brokers must have ``enablePropertyFilter``."""
+    """A SQL92 expression, to subscribe with instead of tags; brokers must have ``enablePropertyFilter``."""
 
     __slots__ = ()
 
 
 Said: TypeAlias = Later | Suspend | Ordered | None
 Listener: TypeAlias = Callable[[Sequence[Received]], Said | Awaitable[Said]]
-"""Is given messages of one queue. Those are consumed when it returns None.
+"""Called with messages of one queue, which are consumed if it returns None.
 
-They come again when it raises or returns :class:`Later` (orderly: :class:`Suspend`). Anything else that it returns is a
-mistake, and they come again too."""
+They are redelivered if it raises or returns :class:`Later` (orderly: :class:`Suspend`). Any other return value is an
+error, and the messages are redelivered too.
+"""
 
 
 @dataclass(frozen=True)
 class FlowLimits:
-    """What may wait in one queue before no more is pulled (pullThresholdForQueue and its neighbours).
+    """Limits on pulled messages waiting in one queue; pulling pauses above them (pullThresholdForQueue and similar).
 
     Attributes:
-        messages: how many messages.
+        messages: number of messages.
         size: bytes of their stored bodies.
-        span: from the oldest to the newest queue offset: one message that is stuck stops its queue in the end.
-        topic_messages, topic_size: of a topic, divided among its queues that this client has; -1 is none.
+        span: distance from the oldest to the newest queue offset, so that one stuck message eventually stops its queue.
+        topic_messages, topic_size: limits per topic, divided among this client's queues; -1 means none.
     """
 
     messages: int = 1000
@@ -129,7 +130,7 @@ class FlowLimits:
     topic_size: int = -1
 
     def of_queue(self, queues: int) -> "FlowLimits":
-        """The limits of each of a topic's queues, where this client has so many of them."""
+        """The limits of each queue of a topic of which this client has ``queues``."""
         if queues < 1 or (self.topic_messages < 0 and self.topic_size < 0):
             return self
         messages = max(1, self.topic_messages // queues) if self.topic_messages >= 0 else self.messages
@@ -142,44 +143,45 @@ class PushOptions:
     """Settings of a push consumer, with the defaults of the Java client.
 
     Attributes:
-        orderly: messages of a queue are given to the listener in order, one call at a time, while brokers keep the
+        orderly: call the listener with the messages of a queue in order, one call at a time, while the broker has the
             queue locked for this client.
-        broadcasting: every member of the group gets all messages; offsets are kept in a file, and what fails is gone.
+        broadcasting: every member of the group gets all messages; offsets are stored in a file, and failed messages are
+            dropped.
         start: where a new group begins.
-        start_time: for ``From.TIMESTAMP``: of messages stored from then on, in ms; by default 30 minutes ago.
-        strategy: how queues are shared; all members of a group must have the same.
-        batch: most messages that a listener gets at a time.
-        concurrency: how many calls of the listener run at a time.
-        pull_batch: most messages of one pull.
-        limits: what may wait in one queue.
-        max_tries: how often a message comes again before it is a dead letter; -1 is 16, and without end where it is
-            consumed in order.
-        auto_commit: of an orderly listener: what it has consumed is committed at once; else when it says so.
-        suspend_pause: seconds until an orderly listener that failed gets the same messages again.
-        consume_timeout: seconds after which a message that a listener still has is sent back, to come again; not where
-            it is consumed in order.
-        persist_interval: seconds between two writes of the group's offsets.
-        rebalance_interval: seconds between two looks at who is in the group.
-        lock_interval: seconds between two renewals of the locks of orderly consumption.
+        start_time: for ``From.TIMESTAMP``: begin with messages stored at this time, in ms; by default 30 minutes ago.
+        strategy: allocation strategy; must be the same for all members of a group.
+        batch: maximum number of messages per call of the listener.
+        concurrency: maximum number of parallel calls of the listener.
+        pull_batch: maximum number of messages per pull.
+        limits: limits on messages waiting in one queue.
+        max_tries: how often a message is redelivered before it becomes a dead letter; -1 means 16, or unlimited for
+            orderly consumption.
+        auto_commit: for an orderly listener: commit consumed messages at once, instead of when it returns COMMIT.
+        suspend_pause: seconds until a failed orderly listener is called again with the same messages.
+        consume_timeout: seconds after which a message still held by a listener is sent back for redelivery; not for
+            orderly consumption.
+        persist_interval: seconds between commits of the group's offsets.
+        rebalance_interval: seconds between rebalances.
+        lock_interval: seconds between renewals of the queue locks of orderly consumption.
         hold: seconds that brokers may hold a pull without messages.
-        client_rebalance: members share the queues by themselves; else brokers of 5.x say which are whose, and whether
-            messages are popped (``mqadmin setConsumeMode``). Members that consume in order, or have all messages,
-            always share by themselves.
-        pop_invisible: seconds for which others do not get what this client has popped, 5 to 300.
-        pop_batch: most messages of one pop, up to 32.
-        pop_limit: messages of one queue that were popped and are not settled, above which no more is popped.
-        pop_delays: seconds after which what was popped and has failed comes again, by the number of its tries, or by
-            the delay level that the listener says.
-        pull_pause: seconds between a pull and the next one.
-        error_pause: seconds until a pull that failed is tried again.
-        retry_pause: seconds until messages that could not be sent back are given to the listener again.
-        shutdown_wait: seconds that listeners have to come to an end when the consumer is closed.
-        local_offsets: folder in which broadcasting consumers keep their offsets, as clientId/group/offsets.json; by
-            default ``~/.rocketmq_offsets``, as for Java.
-        hooks: see every call of the listener; ``Tracer.consumes`` is one.
-        made_again: queues are proved to be those that were read before, at each pull and commit; called with the error
-            for one that is not, because its topic was made again or its broker has another store. It is left alone
-            then, and nothing of it is committed. By default nothing is proved, as in Java.
+        client_rebalance: members allocate the queues by themselves; otherwise brokers of 5.x assign them and decide
+            whether messages are popped (``mqadmin setConsumeMode``). Orderly and broadcasting members always allocate
+            by themselves.
+        pop_invisible: seconds for which popped messages are invisible to others, 5 to 300.
+        pop_batch: maximum number of messages per pop, up to 32.
+        pop_limit: no more is popped from a queue with this many unsettled messages.
+        pop_delays: seconds after which a popped message that failed is redelivered, by number of tries or by the
+            listener's delay level.
+        pull_pause: seconds between pulls.
+        error_pause: seconds until a failed pull is retried.
+        retry_pause: seconds until messages that could not be sent back are passed to the listener again.
+        shutdown_wait: seconds that listeners have to finish when the consumer is closed.
+        local_offsets: directory for offsets of broadcasting consumers, clientId/group/offsets.json; by default
+            ``~/.rocketmq_offsets``, as in Java.
+        hooks: called for every call of the listener; ``Tracer.consumes`` is one.
+        made_again: if given, every pull and commit verifies that the queue is the one read before. Called with the
+            error if it is not, because its topic was created again or its broker has another store; the queue is then
+            left alone, and nothing is committed. By default nothing is verified, as in Java.
     """
 
     orderly: bool = False
@@ -214,7 +216,7 @@ class PushOptions:
 
     @property
     def tries(self) -> int:
-        """How often a message comes again before it is a dead letter."""
+        """How often a message is redelivered before it becomes a dead letter."""
         if self.max_tries >= 0:
             return self.max_tries
         return _ENDLESS if self.orderly else _MOST_TRIES
@@ -241,20 +243,20 @@ class PushOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PollOptions:
-    """Settings of a consumer that polls, with the defaults of the Java client.
+    """Settings of a polling consumer, with the defaults of the Java client.
 
     Attributes:
-        broadcasting: every member of the group gets all messages, and keeps its offsets in a file.
+        broadcasting: every member of the group gets all messages, and stores its offsets in a file.
         start: where a new group begins.
-        start_time: for ``From.TIMESTAMP``: of messages stored from then on, in ms; by default 30 minutes ago.
-        strategy: how queues are shared; all members of a group must have the same.
-        auto_commit: what was polled is committed by the polls behind it.
-        commit_interval: seconds between two such commits, 1 or more.
-        batch: most messages of one poll.
-        ahead: answers of brokers that may wait for polls, of all queues together.
+        start_time: for ``From.TIMESTAMP``: begin with messages stored at this time, in ms; by default 30 minutes ago.
+        strategy: allocation strategy; must be the same for all members of a group.
+        auto_commit: polled messages are committed by later polls.
+        commit_interval: seconds between such commits, at least 1.
+        batch: maximum number of messages per poll.
+        ahead: maximum number of broker answers waiting for polls, over all queues.
         hold: seconds that brokers may hold a pull without messages.
-        rebalance_interval: seconds between two looks at who is in the group.
-        local_offsets: as :class:`rmqtool.client.PushOptions` has it.
+        rebalance_interval: seconds between rebalances.
+        local_offsets: as in :class:`rmqtool.client.PushOptions`.
     """
 
     broadcasting: bool = False

@@ -1,4 +1,4 @@
-"""Messages that brokers hand out one by one, instead of whole queues (POP, of 5.x).
+"""POP consumption of 5.x: brokers hand out single messages instead of assigning queues.
 
 Source: client.impl.consumer.PullAPIWrapper.popAsync, client.impl.MQClientAPIImpl.processPopResponse,
 client.impl.consumer.ConsumeMessagePopConcurrentlyService (5.3.3); clients-and-live-admin 1.3, 1.4.
@@ -34,20 +34,20 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_LAST_POP = 0.5  # s for pops that are under way when the consumer ends
-_SOON = 1.0  # s until others get what this client has not begun with when it ends
+_LAST_POP = 0.5  # s for pops in progress when the consumer ends
+_SOON = 1.0  # s until others get the messages not begun when the consumer ends
 _DEAD_LEVEL = -1
 _NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND}
-_PATIENCE = 10.0  # s that an answer may take beyond the time that the broker may wait
+_PATIENCE = 10.0  # s for an answer beyond the time that the broker may wait
 
 
 @dataclass(frozen=True)
 class Popped(Received):
-    """A message that is this client's for a while.
+    """A popped message, which other members do not see for a limited time.
 
     Attributes:
-        handle: by which it is acknowledged.
-        until: when that while is over, in seconds of the event loop.
+        handle: handle to acknowledge it.
+        until: when that time ends, in seconds of the event loop.
     """
 
     handle: str = ""
@@ -55,10 +55,10 @@ class Popped(Received):
 
 
 class Popper:
-    """Pops messages of one topic in the name of a group.
+    """Pops messages of one topic for a group.
 
     Args:
-        tags, sql: which messages are wanted, as for a :class:`rmqtool.client.consumer.puller.Puller`.
+        tags, sql: the filter, as for :class:`rmqtool.client.consumer.puller.Puller`.
     """
 
     def __init__(self, cluster: Cluster, group: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
@@ -67,23 +67,23 @@ class Popper:
         self._kind = "TAG" if sql is None else "SQL92"
 
     def wants(self, message: Popped) -> bool:
-        """Whether it has one of the tags: brokers know only their hashes."""
+        """Whether a message has one of the tags: brokers compare only hashes."""
         return not self._tags or message.tags in self._tags
 
     async def pop(
         self, queue: MessageQueue, *, most: int, invisible: float, wait: float, from_first: bool
     ) -> list[Popped]:
-        """Messages of a queue, or of any queue of its broker where its id is -1.
+        """Pop messages of a queue, or of any queue of its broker if the queue id is -1.
 
         Args:
-            most: at most so many, up to 32.
-            invisible: seconds for which others do not get them.
-            wait: seconds that the broker may wait for the first.
-            from_first: where a group begins that was never there: with the first message, or with the next one.
+            most: maximum number of messages, up to 32.
+            invisible: seconds for which the messages are invisible to others.
+            wait: seconds that the broker may wait for the first message.
+            from_first: a new group begins with the first message instead of the next one.
 
         Raises:
-            NoRoute, RemotingError: the broker is not reached, or its answer is none.
-            BrokerError: it refuses.
+            NoRoute, RemotingError: the broker is not reached, or its answer is invalid.
+            BrokerError: the broker refuses.
         """
         header = p.Pop(
             consumer_group=self._group,
@@ -92,7 +92,7 @@ class Popper:
             max_msg_nums=most,
             invisible_time=round(invisible * 1000),
             poll_time=round(wait * 1000),
-            born_time=0,  # now, by the broker's clock: this client's may go wrong
+            born_time=0,  # now, by the broker's clock: this client's may be wrong
             init_mode=0 if from_first else 1,
             exp_type=self._kind,
             exp=self._expression,
@@ -122,13 +122,13 @@ class Popper:
         sent_to = without_namespace(namespace, queue.topic) if namespace else None
         topic, group = queue.topic, self._group
         topics = {topic, retry_topic(topic, group), retry_topic(topic, group, newer=True)}
-        light = topic.startswith(LMQ_PREFIX)  # whose messages are of other topics
+        light = topic.startswith(LMQ_PREFIX)  # its messages have other topics
         messages = []
         for record in records_in(response.body, address):
             name = record.topic.decode("utf-8", "replace")
             if name not in topics and not light:
                 raise BadAnswer(f"{address}: a message of {name[:100]} where those of {topic} were asked for")
-            text = parse(record.properties).get(POP_CK)  # of a message that comes again the broker says it there
+            text = parse(record.properties).get(POP_CK)  # for a redelivered message the broker puts the handle there
             if text is None or not _is_of(text, answer.pop_time):
                 origin = origin_of(name)
                 text = Handle(
@@ -146,10 +146,10 @@ class Popper:
         return messages
 
     async def ack(self, message: Popped) -> None:
-        """It is consumed.
+        """Acknowledge a message.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: the broker does not know that; it will come again.
+            NoRoute, RemotingError, BrokerError: not acknowledged; the message will be redelivered.
         """
         handle = Handle.parse(message.handle)
         header = p.Ack(
@@ -163,10 +163,10 @@ class Popper:
         await self._ask(message, RequestCode.ACK_MESSAGE, header)
 
     async def change(self, message: Popped, seconds: float) -> None:
-        """It is to come again after so many seconds.
+        """Make the broker redeliver a message after ``seconds``.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it comes again when it would have done so anyway.
+            NoRoute, RemotingError, BrokerError: the message is redelivered at its previous time.
         """
         handle = Handle.parse(message.handle)
         header = p.ChangeInvisible(
@@ -189,7 +189,7 @@ class Popper:
 
 
 def _is_of(handle: str, pop_time: int) -> bool:
-    """Whether a handle is of this pop: a message that was copied may still have that of another one."""
+    """Whether a handle belongs to this pop: a copied message may still have the handle of an earlier one."""
     try:
         return Handle.parse(handle).pop_time == pop_time
     except FormatError:
@@ -203,8 +203,8 @@ class PopQueue:
     """A queue that is popped (PopProcessQueue).
 
     Attributes:
-        leaving: nothing more is popped; what was asked for before is still consumed.
-        waiting: messages that are not settled yet.
+        leaving: no further pops; messages of pops in progress are still consumed.
+        waiting: number of unsettled messages.
         popped_at: when the last pop began, in ms since 1970.
     """
 
@@ -217,14 +217,14 @@ _Task = tuple[PopQueue, Sequence[Popped]]
 
 
 class Popping:
-    """Pops queues, and settles what the listener says of their messages.
+    """Pops queues, and settles messages according to the listener's answers.
 
     Args:
-        dead: makes dead letters; is given the delay level -1.
+        dead: turns messages into dead letters; called with delay level -1.
 
     Attributes:
         held: the queues.
-        paused: nothing is popped until it is false again.
+        paused: nothing is popped while true.
     """
 
     def __init__(
@@ -247,16 +247,16 @@ class Popping:
         self.paused = False
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the workers."""
         self._workers.start()
 
     def leave(self, topic: str, keep: Collection[MessageQueue]) -> None:
-        """Pop no more of a topic's queues but these; what was popped is still consumed."""
+        """Stop popping a topic's queues except these; popped messages are still consumed."""
         for queue in [queue for queue in self.held if queue.topic == topic and queue not in keep]:
             self.held.pop(queue).leaving = True
 
     def take(self, queues: Collection[MessageQueue]) -> None:
-        """Pop these queues too."""
+        """Start popping these queues."""
         for queue in sorted(set(queues) - self.held.keys()):
             state = self.held[queue] = PopQueue()
             task = asyncio.create_task(
@@ -272,17 +272,17 @@ class Popping:
             task.add_done_callback(self._tasks.discard)
 
     async def stop(self, wait: float) -> None:
-        """Pop no more, and wait for the listener. Others get soon what it was not given."""
+        """Stop popping, and wait for the listener. Other members soon get the messages it was not called with."""
         for state in self.held.values():
             state.leaving = True
         if tasks := list(self._tasks):
-            # one that has messages brings them now: unseen, they would be nobody's until their time is over
+            # a pop that finds messages returns them now; unread, nobody would get them until their time is over
             _, held = await asyncio.wait(tasks, timeout=_LAST_POP)
             for task in held:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        left = await self._workers.stop(wait)
-        await asyncio.gather(*[self._later(message, _SOON) for _state, messages in left for message in messages])
+        not_begun = await self._workers.stop(wait)
+        await asyncio.gather(*[self._later(message, _SOON) for _state, messages in not_begun for message in messages])
         self.held.clear()
 
     # -- popping ------------------------------------------------------------------------------------------------------
@@ -300,14 +300,14 @@ class Popping:
             from_first=options.start == From.FIRST,
         )  # fmt: skip
         if not popped:
-            if clock() - begin < FULL_PAUSE:  # a broker that does not hold pops must not be asked without a pause
+            if clock() - begin < FULL_PAUSE:  # a broker that does not hold pops must not be polled without a pause
                 await asyncio.sleep(FULL_PAUSE)
             return
         self._subscriptions.topics[queue.topic].pulled.add(clock(), len(popped), 0, clock() - begin)
-        wanted = [message for message in popped if popper.wants(message)]
-        state.waiting += len(wanted)
-        for at in range(0, len(wanted), options.batch):
-            self._workers.submit((state, wanted[at : at + options.batch]))
+        matching = [message for message in popped if popper.wants(message)]
+        state.waiting += len(matching)
+        for at in range(0, len(matching), options.batch):
+            self._workers.submit((state, matching[at : at + options.batch]))
         await asyncio.gather(*[self._ack(message) for message in popped if not popper.wants(message)])
         if options.pull_pause:
             await asyncio.sleep(options.pull_pause)

@@ -1,4 +1,4 @@
-"""Messages of one queue between their pull and the end of their consumption (impl.consumer.ProcessQueue). No I/O."""
+"""Pulled messages of one queue until they are consumed (impl.consumer.ProcessQueue). No I/O."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -9,20 +9,19 @@ from rmqtool.client.consumer.options import FlowLimits
 from rmqtool.client.consumer.received import Received
 from rmqtool.client.consumer.subscriptions import Assigned
 
-_MOST_OVERDUE = 16  # of one look
-LOCK_LIFE = 30.0  # s after which a client does not rely on a lock that was not renewed; brokers keep it for 60
+_MOST_OVERDUE = 16  # messages per check
+LOCK_LIFE = 30.0  # s; a client does not rely on a lock renewed longer ago; brokers keep it for 60
 
 
 class ProcessQueue(Assigned):
-    """A queue of a push consumer: what was pulled and is not consumed yet, in the order of queue offsets.
+    """A queue of a push consumer: pulled messages that are not consumed yet, in order of queue offsets.
 
     Attributes:
-        dropped: the queue is another consumer's now: nothing that is still worked on counts.
-        leaving: nothing more begins; what a listener has still counts.
-        size: bytes of the bodies that wait.
-        locked_at: when a broker last said that the queue is this client's alone, in seconds of the event loop; None
-            without a lock.
-        pulled_at, consumed_at, lock_time: when that happened last, in ms since 1970; 0 is never.
+        dropped: the queue belongs to another consumer now: results of running calls are ignored.
+        leaving: no new calls begin; results of running ones still count.
+        size: bytes of the waiting bodies.
+        locked_at: when a broker last confirmed the lock, in seconds of the event loop; None without a lock.
+        pulled_at, consumed_at, lock_time: time of the last pull, consumption and lock, in ms since 1970; 0 is never.
     """
 
     def __init__(self, queue: MessageQueue, offset: int = 0) -> None:
@@ -33,8 +32,8 @@ class ProcessQueue(Assigned):
         self.pulled_at = self.consumed_at = self.lock_time = 0
         self._held: OrderedDict[int, Received] = OrderedDict()
         self._started: dict[int, float] = {}
-        self._end = 0  # behind the last offset that was ever put
-        self._taken = 0  # messages at the head that an orderly listener has, or had and did not commit
+        self._end = 0  # after the highest offset ever added
+        self._taken = 0  # messages at the head that an orderly listener has, or had without committing
 
     def __len__(self) -> int:
         return len(self._held)
@@ -43,7 +42,7 @@ class ProcessQueue(Assigned):
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[Received]) -> list[Received]:
-        """Add what was pulled; gives back what is new, in order."""
+        """Add pulled messages; returns the new ones, in order."""
         new, held, end, size = [], self._held, self._end, 0
         for message in sorted(messages, key=_offset):
             record = message.record
@@ -58,20 +57,20 @@ class ProcessQueue(Assigned):
         return new
 
     def start(self, messages: Iterable[Received], now: float) -> None:
-        """The listener has them, since ``now`` (s)."""
+        """Record that the listener has messages, since ``now`` (s)."""
         for message in messages:
             self._started[message.record.queue_offset] = now
 
     def give_back(self, messages: Iterable[Received]) -> None:
-        """The listener has them no more, and they wait to be given to it again."""
+        """Record that the listener no longer has messages; they wait for another call."""
         for message in messages:
             self._started.pop(message.queue_offset, None)
 
     def remove(self, messages: Iterable[Received]) -> int | None:
-        """End the consumption of messages.
+        """Remove consumed messages.
 
         Returns:
-            The offset to go on at, which is never behind a message that is not done; None where nothing was held.
+            The offset to commit, never beyond an unconsumed message; None if the queue was empty.
         """
         if not self._held:
             return None
@@ -84,11 +83,11 @@ class ProcessQueue(Assigned):
         return next(iter(self._held), self._end)
 
     def advance(self, offset: int) -> None:
-        """All before an offset is consumed. Only forwards: a call that began earlier may end later."""
+        """Record that everything before an offset is consumed. Only moves forward: earlier calls may end later."""
         self.consumed = max(offset, self.consumed or 0)
 
     def full(self, limits: FlowLimits, *, ordered: bool = False) -> bool:
-        """Whether to wait before more is pulled; where messages are consumed in order, their span says nothing."""
+        """Whether pulling must wait; the span is ignored for orderly consumption."""
         if not self._held:
             return False
         if len(self._held) > limits.messages or self.size > limits.size:
@@ -96,7 +95,7 @@ class ProcessQueue(Assigned):
         return not ordered and next(reversed(self._held)) - next(iter(self._held)) > limits.span
 
     def overdue(self, now: float, timeout: float) -> list[Received]:
-        """The messages at the head, a few of them, that the listener has had for more than ``timeout`` seconds."""
+        """The first few messages that the listener has had for more than ``timeout`` seconds."""
         late: list[Received] = []
         for offset, message in self._held.items():
             start = self._started.get(offset)
@@ -113,29 +112,29 @@ class ProcessQueue(Assigned):
         return next(iter(self._held)) if self._held else self.offset
 
     def span(self) -> tuple[int, int]:
-        """The first and the last offset that waits; zeros where none does."""
+        """The first and the last waiting offset; zeros if there are none."""
         return (next(iter(self._held)), next(reversed(self._held))) if self._held else (0, 0)
 
     # -- in order -----------------------------------------------------------------------------------------------------
 
     def take(self, most: int) -> list[Received]:
-        """The next messages in order, which are the listener's until they are settled or put back."""
+        """Take the next messages in order, until they are settled or put back."""
         batch = list(islice(self._held.values(), self._taken, self._taken + most))
         self._taken += len(batch)
         return batch
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take."""
+        """Whether there are messages to take."""
         return len(self._held) > self._taken
 
     @property
     def taken(self) -> list[Received]:
-        """What was taken and is neither settled nor put back."""
+        """Messages that were taken and neither settled nor put back."""
         return list(islice(self._held.values(), self._taken))
 
     def settle(self) -> int | None:
-        """End the consumption of all that was taken; the offset to go on at, None where nothing was taken."""
+        """Remove all taken messages as consumed; returns the offset to commit, None if none were taken."""
         if not self._taken:
             return None
         last = self._end
@@ -146,20 +145,20 @@ class ProcessQueue(Assigned):
         return last + 1
 
     def put_back(self, messages: Collection[Received]) -> None:
-        """Have these, the last that were taken, taken again; with how often they have come by now."""
+        """Put back the messages taken last, with their current number of tries, so that they are taken again."""
         for message in messages:
             self._held[message.queue_offset] = message
         self._taken -= len(messages)
 
     def discard(self, messages: Iterable[Received]) -> None:
-        """End the consumption of some of what was taken: they were sent elsewhere."""
+        """Remove some of the taken messages, because they were sent elsewhere."""
         for message in messages:
             del self._held[message.queue_offset]
             self.size -= len(message.record.body)
             self._taken -= 1
 
     def is_locked(self, now: float) -> bool:
-        """Whether the queue is this client's alone, as far as it can rely on that."""
+        """Whether this client can rely on its lock of the queue."""
         return self.locked_at is not None and now - self.locked_at <= LOCK_LIFE
 
 

@@ -1,4 +1,4 @@
-"""Handing messages to a listener: many at a time, or in the order of their queue."""
+"""Calls of a listener: concurrent, or in the order of a queue."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_OVERDUE_LEVEL = 3  # delay level of what a listener has had for too long
+_OVERDUE_LEVEL = 3  # delay level of messages that a listener has had for too long
 
 GiveBack = Callable[[Received, int], Awaitable[None]]
 _Task = tuple[ProcessQueue, list[Received]]
@@ -25,7 +25,7 @@ class Processing:
     """Workers that call a listener.
 
     Args:
-        give_back: sends a message back, to come again after a delay level; None where what fails is gone.
+        give_back: sends a message back with a delay level; None to drop failed messages.
     """
 
     def __init__(self, calls: Calls, options: PushOptions, give_back: GiveBack | None) -> None:
@@ -33,24 +33,24 @@ class Processing:
         self._workers: Workers[_Task] = Workers(options.concurrency, self._consume)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the workers."""
         self._workers.start()
 
     async def stop(self, wait: float) -> None:
-        """Begin nothing more, and wait for what has begun. What is not at its end then counts as not consumed."""
+        """Start no more calls, and wait for running ones. Those not finished by then count as not consumed."""
         await self._workers.stop(wait)
 
     def submit(self, process: ProcessQueue, messages: Sequence[Received]) -> None:
-        """Messages to consume, in batches."""
+        """Queue messages, in batches."""
         for at in range(0, len(messages), self._options.batch):
             self._workers.submit((process, list(messages[at : at + self._options.batch])))
 
     async def leave(self, _process: ProcessQueue, _wait: float) -> bool:
-        """A queue is given up: what is still worked on comes again where it goes to."""
+        """Give up a queue: messages in running calls are redelivered to its next owner."""
         return True
 
     async def look_for_overdue(self, process: ProcessQueue, now: float) -> None:
-        """Send back what a listener has had for too long, so that one message does not hold up a queue for ever."""
+        """Send back messages that a listener has had for too long, so that one message cannot block a queue forever."""
         for message in process.overdue(now, self._options.consume_timeout):
             try:
                 await self._fail(message, _OVERDUE_LEVEL)
@@ -73,22 +73,22 @@ class Processing:
         process.consumed_at = time.time_ns() // 1_000_000
         answer = await self._calls.call(messages)
         later = answer if answer is None or isinstance(answer, Later) else Later()
-        kept = []
+        failures = []
         for message in messages[max(later.first, 0) :] if later is not None else []:
             if not _counts(process):
                 return
-            if message in process:  # else it took too long, and has been sent back
+            if message in process:  # otherwise it took too long and was sent back
                 try:
                     await self._fail(message, later.level if later is not None else 0)
                 except (ClientError, RemotingError) as err:
                     log.warning("%s: not sent back, tried again here: %s", message.message_id, err)
-                    kept.append(replace(message, retried=message.retried + 1))
-        again = {message.queue_offset for message in kept}
-        done = [message for message in messages if message.queue_offset not in again] if kept else messages
-        self._finish(process, done)
-        if kept:
-            process.give_back(kept)
-            asyncio.get_running_loop().call_later(self._options.retry_pause, self.submit, process, kept)
+                    failures.append(replace(message, retried=message.retried + 1))
+        again = {message.queue_offset for message in failures}
+        consumed = [message for message in messages if message.queue_offset not in again] if failures else messages
+        self._finish(process, consumed)
+        if failures:
+            process.give_back(failures)
+            asyncio.get_running_loop().call_later(self._options.retry_pause, self.submit, process, failures)
 
     def _finish(self, process: ProcessQueue, messages: list[Received]) -> None:
         offset = process.remove(messages)
@@ -97,22 +97,22 @@ class Processing:
 
 
 def _counts(process: ProcessQueue) -> bool:
-    """Whether the queue is still this client's; that may change at each await."""
+    """Whether the queue still belongs to this client; may change at each await."""
     return not process.dropped
 
 
-_LOOK = 0.1  # s between two looks whether a lock is there again
-_PAUSES = 0.01, 30.0  # s, the least and the most
+_LOOK = 0.1  # s between checks for a lock
+_PAUSES = 0.01, 30.0  # s, minimum and maximum
 _AFTER_MISTAKE = 1.0  # s
 
 Dead = Callable[[Received], Awaitable[None]]
 
 
 class OrderlyProcessing:
-    """One chain of calls for each queue, in which a call begins when the one before has ended.
+    """One chain of calls per queue: a call begins when the previous one has ended.
 
     Args:
-        dead: sends a message that has failed too often to the dead letters; None where it is gone.
+        dead: sends a message that has failed too often to the dead letters; None to drop it.
     """
 
     def __init__(self, calls: Calls, options: PushOptions, dead: Dead | None) -> None:
@@ -124,10 +124,10 @@ class OrderlyProcessing:
         self._stopping = False
 
     def start(self) -> None:
-        """Nothing is needed: a chain begins with the messages of its queue."""
+        """Do nothing: a chain starts with the messages of its queue."""
 
     async def stop(self, wait: float) -> None:
-        """Begin no call more, and wait for those that run. What is not at its end then counts as not consumed."""
+        """Start no more calls, and wait for running ones. Those not finished by then count as not consumed."""
         self._stopping = True
         chains = list(self._chains.values())
         for process, chain in self._chains.items():
@@ -135,20 +135,20 @@ class OrderlyProcessing:
                 chain.cancel()
         if chains:
             _, late = await asyncio.wait(chains, timeout=wait)
-            if self._calls.threads is not None:  # they work on, and nobody else may have their queues yet
+            if self._calls.threads is not None:  # threads continue, and nobody else may get their queues yet
                 self._late = {process for process, chain in self._chains.items() if chain in late}
             for chain in late:
                 chain.cancel()
             await asyncio.gather(*chains, return_exceptions=True)
 
     def submit(self, process: ProcessQueue, _messages: Sequence[Received]) -> None:
-        """There are messages to consume."""
+        """Consume new messages of a queue."""
         if process not in self._chains and not self._stopping:
             chain = self._chains[process] = asyncio.create_task(self._chain(process))
             chain.add_done_callback(lambda _: self._end_chain(process))
 
     async def leave(self, process: ProcessQueue, wait: float) -> bool:
-        """Begin no call more for a queue; whether the one that runs has ended within ``wait`` seconds."""
+        """Start no more calls for a queue; returns whether the running one ended within ``wait`` seconds."""
         process.leaving = True
         calling = self._calling.get(process)
         if calling is None:
@@ -160,7 +160,7 @@ class OrderlyProcessing:
             return False
 
     async def look_for_overdue(self, process: ProcessQueue, now: float) -> None:
-        """A listener that consumes in order has all the time that it wants."""
+        """Do nothing: an orderly listener has no time limit."""
 
     def _calls_now(self, process: ProcessQueue) -> bool:
         calling = self._calling.get(process)
@@ -171,14 +171,14 @@ class OrderlyProcessing:
         self._calling.pop(process, None)
         if chain.cancelled():
             return
-        if chain.exception() is not None:  # a mistake of ours; it must not run in circles
+        if chain.exception() is not None:  # a bug; it must not loop
             log.error("%s: consumption in order failed", process.queue, exc_info=chain.exception())
             asyncio.get_running_loop().call_later(_AFTER_MISTAKE, self._begin_again, process)
         else:
             self._begin_again(process)
 
     def _begin_again(self, process: ProcessQueue) -> None:
-        if self._goes_on(process) and process.waiting:  # it came when the chain was just at its end
+        if self._goes_on(process) and process.waiting:  # arrived while the chain was ending
             self.submit(process, [])
 
     def _goes_on(self, process: ProcessQueue) -> bool:
@@ -195,7 +195,7 @@ class OrderlyProcessing:
                 continue
             async with self._turns, calling:
                 if not (self._goes_on(process) and self._may_call(process)):
-                    continue  # it took time to have its turn
+                    continue  # waiting for a turn took time: check again
                 messages = process.take(self._options.batch)
                 if not messages:
                     return
@@ -208,26 +208,26 @@ class OrderlyProcessing:
             if pause:
                 await asyncio.sleep(pause)
 
-    async def _settle(self, process: ProcessQueue, messages: list[Received], said: Said | ListenerFailure) -> float:
-        """Act upon what the listener said; seconds until the next call."""
+    async def _settle(self, process: ProcessQueue, messages: list[Received], answer: Said | ListenerFailure) -> float:
+        """Handle the listener's answer; returns seconds until the next call."""
         auto = self._options.auto_commit
-        if said is None or isinstance(said, Ordered):
-            if auto or said is Ordered.COMMIT:
+        if answer is None or isinstance(answer, Ordered):
+            if auto or answer is Ordered.COMMIT:
                 self._commit(process)
-            elif said is Ordered.ROLLBACK:
+            elif answer is Ordered.ROLLBACK:
                 process.put_back(process.taken)
                 return self._pause(None)
             return 0.0
         again = await self._again(process, messages)
         if again:
             process.put_back(again)
-            return self._pause(said.pause if isinstance(said, Suspend) else None)
+            return self._pause(answer.pause if isinstance(answer, Suspend) else None)
         if auto:
             self._commit(process)
         return 0.0
 
     async def _again(self, process: ProcessQueue, messages: list[Received]) -> list[Received]:
-        """Those that the listener gets again; the others have failed too often, and are dead letters now."""
+        """The messages to redeliver; the others have failed too often and are dead letters now."""
         again, dead = [], []
         for message in messages:
             if message.reconsume_times < self._options.tries or not await self._is_dead(message):
@@ -254,6 +254,6 @@ class OrderlyProcessing:
         if offset is not None and not process.dropped:
             process.consumed = offset
 
-    def _pause(self, wanted: float | None) -> float:
+    def _pause(self, pause: float | None) -> float:
         least, most = _PAUSES
-        return min(max(self._options.suspend_pause if wanted is None else wanted, least), most)
+        return min(max(self._options.suspend_pause if pause is None else pause, least), most)

@@ -1,7 +1,7 @@
-"""Reading on in a queue only while it is the queue that was read.
+"""Verify that a queue is still the one that was read.
 
-An offset alone proves nothing: the topic may have been deleted and made again, or its broker may have another store,
-and what has that offset now is another message. What lies before the position proves it.
+An offset alone proves nothing: the topic may have been deleted and created again, or its broker may have another store,
+and a different message may now have that offset. The message before the position proves it.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _MADE_AGAIN = "the topic was made again since then, or its broker has another st
 
 
 class MadeAgain(ClientError):
-    """A queue is not the one that was read: positions in it say nothing."""
+    """A queue is not the one that was read: positions in it are meaningless."""
 
 
 class Last(NamedTuple):
-    """The last message of a queue that was read.
+    """The last message read from a queue.
 
     Attributes:
         offset: its queue offset.
@@ -35,18 +35,18 @@ class Last(NamedTuple):
 
 
 def last_of(record: Record, offset: int) -> Last:
-    """What stands for a message at a queue offset."""
+    """The fingerprint of a message, with its queue offset."""
     return Last(offset, fingerprint(record))
 
 
 async def prove(puller: Puller, queue: MessageQueue, last: Last) -> None:
-    """That a queue is the one of which a message was read.
+    """Verify that a queue is the one from which a message was read.
 
     Args:
-        puller: asks for all messages.
+        puller: a puller without a filter.
 
     Raises:
-        MadeAgain: it is another.
+        MadeAgain: the queue is a different one.
         NoRoute, RemotingError, BrokerError: the broker does not answer.
     """
     if await last_at(puller, queue, last.offset) not in (last, None):
@@ -54,7 +54,7 @@ async def prove(puller: Puller, queue: MessageQueue, last: Last) -> None:
 
 
 async def last_at(puller: Puller, queue: MessageQueue, offset: int) -> Last | None:
-    """What stands for the message at an offset; None where it has expired.
+    """The fingerprint of the message at an offset; None if it has expired.
 
     Raises:
         MadeAgain: the queue ends before it.
@@ -62,7 +62,7 @@ async def last_at(puller: Puller, queue: MessageQueue, offset: int) -> Last | No
     """
     try:
         pulled = await puller.pull(queue, offset, most=1)
-    except NotThere:  # as in a queue that begins behind it, by a broker that does not say so
+    except NotThere:  # as in a queue that begins later, from a broker that does not report it
         return None
     if pulled.messages and pulled.messages[0].queue_offset == offset:
         return last_of(pulled.messages[0].record, offset)
@@ -74,7 +74,7 @@ async def last_at(puller: Puller, queue: MessageQueue, offset: int) -> Last | No
 
 
 def _is_light(queue: MessageQueue) -> bool:
-    """Whether its messages are those of other queues, with the offsets that they have there (5.x)."""
+    """Whether it is a light queue, whose messages have the offsets of other queues (5.x)."""
     return queue.topic.startswith(LMQ_PREFIX)
 
 
@@ -85,7 +85,7 @@ def _ends_before(puller: Puller, queue: MessageQueue, offset: int, end: int) -> 
 
 
 class ProvingPuller(Puller):
-    """A puller that proves, behind each pull and before each commit, that a queue is the one that was read before."""
+    """A puller that verifies after each pull and before each commit that a queue is the one read before."""
 
     def __init__(self, cluster: Cluster, group: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
         super().__init__(cluster, group, tags, sql)
@@ -95,10 +95,10 @@ class ProvingPuller(Puller):
     async def pull(
         self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
     ) -> Pulled:
-        """As :meth:`Puller.pull`; nothing is committed on the way, because that would not be proved.
+        """As :meth:`Puller.pull`, but ``commit`` is ignored, because it would not be verified.
 
         Raises:
-            MadeAgain: the queue is another, or ends before the offset.
+            MadeAgain: the queue is a different one, or ends before the offset.
         """
         if self._next.get(queue) != offset:
             await self._begin(queue, offset)
@@ -112,10 +112,10 @@ class ProvingPuller(Puller):
         return pulled
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """As :meth:`Puller.commit`, over a connection that stood when the queue was proved.
+        """As :meth:`Puller.commit`, over a connection that existed when the queue was verified.
 
         Raises:
-            MadeAgain: the queue is another.
+            MadeAgain: the queue is a different one.
         """
         address = await self._address(queue)
         connection = await self.cluster.connect(address)
@@ -123,7 +123,7 @@ class ProvingPuller(Puller):
         await self.cluster.ask(address, self._commit_request(queue, offset), over=connection)
 
     async def _begin(self, queue: MessageQueue, offset: int) -> None:
-        """Have the message before an offset, where it is there still, to prove the queue with."""
+        """Read the message before an offset, if it still exists, as the proof."""
         self._last.pop(queue, None)
         if (
             offset > 0
@@ -135,5 +135,5 @@ class ProvingPuller(Puller):
 
     async def _prove(self, queue: MessageQueue) -> None:
         if (last := self._last.get(queue)) is not None:
-            # of all messages, and from its master: this one asks for some, perhaps a slave
+            # without a filter and from the master: this puller may have a filter, or read from a slave
             await prove(Puller(self.cluster, self.group), queue, last)

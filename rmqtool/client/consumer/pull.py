@@ -1,4 +1,4 @@
-"""A consumer with given queues (client.consumer.DefaultLitePullConsumer with assigned queues)."""
+"""A consumer of assigned queues (client.consumer.DefaultLitePullConsumer with assigned queues)."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 3  # in a row that may fail before a poll raises the error
+_ATTEMPTS = 3  # failures in a row until a poll raises the error
 _PAUSE = 1.0  # s between them
 _MOVES = 5  # in a row
 
 
 @dataclass(eq=False)
 class PolledQueue(Assigned):
-    """A queue that is read ahead of the polls; paused where it has no task.
+    """A queue that is read ahead of polls; paused if it has no task.
 
     Attributes:
         position: the offset at which the next poll begins.
-        failures, moves: pulls in a row that failed, and that the broker sent to another offset.
+        failures, moves: number of pulls in a row that failed, and that the broker redirected to another offset.
     """
 
     position: int = 0
@@ -40,7 +40,7 @@ class PolledQueue(Assigned):
 
 
 class QueueReader(Member):
-    """What consumers that are polled have in common: they read queues ahead, and hand their messages to polls."""
+    """Base of polling consumers: reads queues ahead of polls."""
 
     def __init__(
         self,
@@ -64,25 +64,25 @@ class QueueReader(Member):
         self._ready: asyncio.Queue[tuple[PolledQueue, list[Received], int] | Exception] = asyncio.Queue(ahead)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that a queue has.
+        """Continue at the first message of a queue.
 
         Raises:
             KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it is not known where that is.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         self._seek(queue, (await self._puller.offsets(queue))[0])
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message that a queue has.
+        """Continue after the last message of a queue.
 
         Raises:
             KeyError: the queue is not read.
-            NoRoute, RemotingError, BrokerError: it is not known where that is.
+            NoRoute, RemotingError, BrokerError: the broker does not answer.
         """
         self._seek(queue, (await self._puller.offsets(queue))[1])
 
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """About the first offset of messages stored at a time (ms) or later.
+        """The approximate offset of the first message stored at or after a time (ms).
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -90,7 +90,7 @@ class QueueReader(Member):
         return await self._puller.offset_at(queue, timestamp)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group is in a queue; None where it never was.
+        """The group's committed offset in a queue, or None.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -106,20 +106,20 @@ class QueueReader(Member):
         return self._subscriptions.queues[queue].position
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Read no more of queues, until :meth:`resume`; their positions stay.
+        """Stop reading queues until :meth:`resume`; their positions are kept.
 
         Raises:
-            KeyError: one is not read.
+            KeyError: a queue is not read.
         """
         for queue in queues:
-            before = self._subscriptions.queues[queue]  # what was read ahead is not its successor's
+            before = self._subscriptions.queues[queue]  # messages read ahead do not belong to its successor
             self._begin(queue, before.position, before.consumed, paused=True)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with queues that are paused, where they were.
+        """Continue reading paused queues.
 
         Raises:
-            KeyError: one is not read.
+            KeyError: a queue is not read.
         """
         for queue in queues:
             before = self._subscriptions.queues[queue]
@@ -127,7 +127,7 @@ class QueueReader(Member):
                 self._begin(queue, before.position, before.consumed)
 
     def paused(self) -> list[MessageQueue]:
-        """The queues that are paused."""
+        """The paused queues."""
         return sorted(queue for queue, polled in self._subscriptions.queues.items() if polled.task is None)
 
     async def poll(self, timeout: float = 5.0) -> list[Received]:
@@ -157,7 +157,7 @@ class QueueReader(Member):
                 yield message
 
     def _begin(self, queue: MessageQueue, offset: int, consumed: int | None = None, *, paused: bool = False) -> None:
-        """Read a queue from an offset on, in the place of what was read of it before."""
+        """Read a queue from an offset, replacing its previous state."""
         self._end(queue)
         polled = PolledQueue(queue, offset, consumed, position=offset)
         self._subscriptions.assign(polled)
@@ -167,14 +167,14 @@ class QueueReader(Member):
             )
 
     def _end(self, queue: MessageQueue) -> PolledQueue | None:
-        """Read a queue no more; what was read of it."""
+        """Stop reading a queue; returns its state."""
         polled = self._subscriptions.revoke(queue)
         if polled is not None:
             polled.stop()
         return polled
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset; what was read ahead is dropped, and a queue that is paused stays so."""
+        """Continue at another offset; messages read ahead are dropped, and a paused queue stays paused."""
         self._begin(queue, offset, offset, paused=self._subscriptions.queues[queue].task is None)
 
     async def _read(self, polled: PolledQueue) -> None:
@@ -189,7 +189,7 @@ class QueueReader(Member):
         if pulled.messages or pulled.next_offset != polled.offset:
             await self._ready.put((polled, pulled.messages, pulled.next_offset))
         elif not pulled.moved:
-            await asyncio.sleep(FULL_PAUSE)  # a broker that does not wait must not be asked without a pause
+            await asyncio.sleep(FULL_PAUSE)  # a broker that does not wait must not be polled without a pause
         polled.offset = pulled.next_offset
 
     async def _fail(self, polled: PolledQueue, err: ClientError | RemotingError) -> float:
@@ -202,22 +202,22 @@ class QueueReader(Member):
 
 
 class PullConsumer(QueueReader):
-    """Reads the queues that it is given. Use as an asynchronous context manager.
+    """Reads assigned queues. Use as an asynchronous context manager.
 
-    It joins no group of consumers: others are not disturbed, and no two of them share queues. What was polled is kept
-    in the group's offsets only by :meth:`commit`. Names of topics and groups are those that brokers know, also where
-    the client has a namespace.
+    It joins no consumer group, so it does not disturb other consumers, and shares no queues with them. Offsets are
+    committed only by :meth:`commit`. Names of topics and groups are used as they are, even if the client has a
+    namespace.
 
     Args:
         client: addresses of name servers, options of a client, or a shared cluster.
-        group: whose offsets are used; by default one of tools, for those who only look.
+        group: the group whose offsets are used; by default one for tools that only read.
         tags: only messages with one of these tags.
         sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
-        batch: messages of one answer of a broker.
-        ahead: answers that may wait for :meth:`poll`, of all queues together.
+        batch: messages per answer of a broker.
+        ahead: maximum number of answers waiting for :meth:`poll`, over all queues.
 
     Raises:
-        ValueError: no name for a group, or options that mean nothing.
+        ValueError: an invalid group name, or invalid options.
         NotReached: no name server is given.
     """
 
@@ -235,10 +235,10 @@ class PullConsumer(QueueReader):
         super().__init__(client, group, batch=batch, ahead=ahead, wait=wait, tags=tags, sql=sql, namespaced=False)
 
     def filter(self, topic: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
-        """Of one topic, only messages with one of these tags, or for which an SQL92 expression is true.
+        """For one topic, read only messages with one of these tags, or for which a SQL92 expression is true.
 
         Raises:
-            ValueError: tags and an expression.
+            ValueError: both tags and an expression.
         """
         self._subscriptions.subscribe(topic, tags, sql)
 
@@ -255,23 +255,23 @@ class PullConsumer(QueueReader):
         return (await self.cluster.route(topic)).readable
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset of a queue, and the one behind its last message."""
+        """The first offset of a queue, and the offset after its last message."""
         return await self._puller.offsets(queue)
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues, and no others.
+        """Read exactly these queues.
 
-        A queue that is new begins where the group is, and where it never was at its first message; a mapping gives the
-        offsets to begin at instead.
+        A new queue begins at the group's offset, or at its first message if there is none; a mapping gives other
+        offsets to begin at.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the beginning of a queue is unknown.
         """
-        wanted: dict[MessageQueue, int | None]
-        wanted = dict(queues) if isinstance(queues, dict) else dict.fromkeys(queues)
-        for queue in self._subscriptions.queues.keys() - wanted.keys():
+        offsets: dict[MessageQueue, int | None]
+        offsets = dict(queues) if isinstance(queues, dict) else dict.fromkeys(queues)
+        for queue in self._subscriptions.queues.keys() - offsets.keys():
             self._end(queue)
-        for queue, offset in wanted.items():
+        for queue, offset in offsets.items():
             if offset is not None:
                 self._begin(queue, offset)
             elif queue not in self._subscriptions.queues:
@@ -279,19 +279,19 @@ class PullConsumer(QueueReader):
                 self._begin(queue, (await self.offsets(queue))[0] if stored is None else stored)
 
     def assigned(self) -> list[MessageQueue]:
-        """The queues that are read, and those that are paused."""
+        """The assigned queues, including paused ones."""
         return sorted(self._subscriptions.queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue that is assigned; what was read ahead is dropped.
+        """Continue at another offset of an assigned queue; messages read ahead are dropped.
 
         Raises:
-            KeyError: it is not assigned.
+            KeyError: the queue is not assigned.
         """
         self._seek(queue, offset)
 
     async def commit(self) -> None:
-        """Keep the positions of all assigned queues as the group's; brokers have them when this returns.
+        """Commit the positions of all assigned queues; brokers have them when this returns.
 
         Raises:
             NoRoute, RemotingError, BrokerError: an offset was not committed.

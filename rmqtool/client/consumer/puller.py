@@ -1,4 +1,4 @@
-"""One pull, and what else is asked of a queue (impl.consumer.PullAPIWrapper)."""
+"""Pulls, and other requests about a queue (impl.consumer.PullAPIWrapper)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from rmqtool.client.consumer.received import Received, make_received, records_in
 from rmqtool.rules.statuses import GetStatus
 
 LOOKING = "TOOLS_CONSUMER"
-"""A group that every broker has, of tools that read without consuming."""
-_RESET = GetStatus.OFFSET_RESET  # an admin has set the group to another offset
+"""A group that every broker has, for tools that read without consuming."""
+_RESET = GetStatus.OFFSET_RESET  # an admin has reset the group's offset
 _EMPTY = {
     ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
 }  # fmt: skip
 
 
 def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullResponse, address: str) -> list[Record]:
-    """The records of an answer from an offset on.
+    """The records of an answer at or after an offset.
 
     Raises:
-        BadAnswer: they are not messages of the queue, in its order, before the offset that the answer goes on at.
+        BadAnswer: they are not messages of the queue in order, up to the answer's next offset.
     """
     topic, queue_id, delta = queue.topic.encode(), queue.queue_id, answer.offset_delta or 0
     # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
@@ -46,7 +46,7 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullRes
         if at <= last:
             raise BadAnswer(f"{address}: a message at offset {at} of {queue} behind the one at {last}")
         last = at
-        if at >= offset:  # a batch that is kept as one record may begin before
+        if at >= offset:  # a batch stored as one record may begin before
             messages.append(record)
     if not messages or last >= answer.next_begin_offset:
         raise BadAnswer(f"{address}: no messages from offset {offset} to {answer.next_begin_offset} of {queue}")
@@ -54,10 +54,10 @@ def _records_of(queue: MessageQueue, offset: int, body: bytes, answer: h.PullRes
 
 
 def _check_moved(offset: int, answer: h.PullResponse, response: Command, address: str) -> None:
-    """That an offset is outside of a queue, or was reset by an admin, and where the queue goes on.
+    """Validate an answer that redirects to another offset: the offset is out of range, or was reset by an admin.
 
     Raises:
-        BadAnswer: the answer says otherwise.
+        BadAnswer: the answer contradicts itself.
     """
     following, low, high = answer.next_begin_offset, answer.min_offset, answer.max_offset
     if response.remark == _RESET and following >= 0:
@@ -71,10 +71,10 @@ class Pulled:
     """The answer to a pull.
 
     Attributes:
-        messages: in the order of their queue offsets.
-        next_offset: where to go on.
-        moved: the offset was outside of the queue: ``next_offset`` is inside.
-        reset: an admin has set the group to ``next_offset``; it is moved, too.
+        messages: messages in order of their queue offsets.
+        next_offset: the offset to continue at.
+        moved: the offset was out of range; ``next_offset`` is within.
+        reset: an admin has reset the group to ``next_offset``; ``moved`` is set, too.
     """
 
     messages: list[Received]
@@ -86,16 +86,16 @@ class Pulled:
 
 
 class Puller:
-    """Asks brokers for messages and offsets of queues.
+    """Requests messages and offsets of queues from brokers.
 
     Args:
-        group: in whose name; brokers must know it, or make groups by themselves.
-        tags: only messages with one of these; all where there are none.
+        group: the group in requests; brokers must know it, or create groups automatically.
+        tags: only messages with one of these tags; empty for all.
         sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
-        masters: ask no slave, which may lack what its master has; the topic need not be there yet.
+        masters: ask only masters, as slaves may lack messages; the topic need not exist yet.
 
     Raises:
-        ValueError: tags and an expression.
+        ValueError: both tags and an expression.
     """
 
     def __init__(
@@ -119,28 +119,28 @@ class Puller:
         self._checked: set[tuple[str, str]] = set()
 
     async def _check(self, queue: MessageQueue, address: str) -> None:
-        """Have an expression looked at where it is used first: of one that is wrong a broker gives all messages."""
+        """Let a broker validate an expression before its first use: with an invalid one it returns all messages."""
         if self._kind == "TAG" or (queue.topic, address) in self._checked:
             return
-        wanted = SubscriptionData(queue.topic, self._expression, expression_type=self._kind)
-        body = body_of(CheckClient(self.cluster.client_id, self.group, wanted))
+        subscription = SubscriptionData(queue.topic, self._expression, expression_type=self._kind)
+        body = body_of(CheckClient(self.cluster.client_id, self.group, subscription))
         await self.cluster.ask(address, self.cluster.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
         self._checked.add((queue.topic, address))
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
     ) -> Pulled:
-        """The messages of a queue from an offset on.
+        """Pull messages of a queue from an offset.
 
         Args:
-            most: messages of one answer.
+            most: maximum number of messages.
             wait: seconds that the broker may wait for the first message.
-            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves do not get it.
+            commit: offset to commit with the pull; 0 commits nothing. Not sent to slaves.
 
         Raises:
-            NoRoute, RemotingError: the broker is not reached, or its answer is none.
-            NotThere: it passes over the message at the offset, though nothing is filtered and nothing has expired.
-            BrokerError: it refuses.
+            NoRoute, RemotingError: the broker is not reached, or its answer is invalid.
+            NotThere: the broker skips the message at the offset, though there is no filter and it has not expired.
+            BrokerError: the broker refuses.
         """
         broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
         if broker_id != MASTER_ID:
@@ -167,19 +167,19 @@ class Puller:
         address = await self._address(queue, broker_id)
         await self._check(queue, address)
         request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
-        # a broker looks at what it holds every five seconds
+        # a broker examines held pulls every five seconds
         timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
         with self.cluster.answers_of(address):
             pulled = await self._pull_at(queue, offset, request, address, timeout)
             if pulled.messages or pulled.next_offset == offset or pulled.reset:
                 return pulled
-            # no record proves that messages are gone, or that none of them is wanted: it is said twice, or it is not so
+            # nothing proves that messages are gone, or that none matches the filter: accept it only if said twice
             again = await self._pull_at(queue, offset, request, address, timeout)
             if again.messages or again.next_offset == offset:
                 return again
             if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
                 raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
-            return min(pulled, again, key=lambda one: one.next_offset)
+            return min(pulled, again, key=lambda pull: pull.next_offset)
 
     async def _pull_at(
         self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float
@@ -209,36 +209,36 @@ class Puller:
             messages = [message for message in messages if message.tags in self._tags]
         return Pulled(messages, following, answer.min_offset, answer.max_offset)
 
-    async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
-        """The records from the offset on that follow on each other: what a gap hides is asked for again.
+    async def _without_gap(self, queue: MessageQueue, offset: int, records: list[Record], address: str) -> list[Record]:
+        """The contiguous records from the offset on; messages after a gap are requested again.
 
         Raises:
             NotThere: the first is not at the offset, in a queue that has all of its messages.
         """
-        if found and found[-1].queue_offset - offset == len(found) - 1:
-            return found
-        if found and await self._compacts(queue, address):
-            return found
-        together = sum(1 for at, record in enumerate(found, offset) if record.queue_offset == at)
-        if not together:
-            first = found[0].queue_offset if found else offset + 1
+        if records and records[-1].queue_offset - offset == len(records) - 1:
+            return records
+        if records and await self._compacts(queue, address):
+            return records
+        contiguous = sum(1 for at, record in enumerate(records, offset) if record.queue_offset == at)
+        if not contiguous:
+            first = records[0].queue_offset if records else offset + 1
             raise NotThere(f"{queue}: its broker gives no message at offset {offset}, but those from {first} on", first)
-        return found[:together]
+        return records[:contiguous]
 
     async def _compacts(self, queue: MessageQueue, address: str) -> bool:
-        """Whether older messages of a key leave a queue of this topic (5.x), so that offsets may be missing."""
-        if (known := self._compacting.get(queue.topic)) is None:
+        """Whether the topic is compacted (5.x), so that offsets may be missing."""
+        if (compacted := self._compacting.get(queue.topic)) is None:
             request = self.cluster.request(RequestCode.GET_TOPIC_CONFIG, h.Topic(topic=queue.topic))
             try:
                 response = await self.cluster.ask(address, request)
                 attributes = body_from(TopicConfig, response, address).attributes or {}
-            except BrokerError:  # it is of 4.9, or does not tell everybody
+            except BrokerError:  # a 4.9 broker, or not permitted
                 attributes = {}
-            known = self._compacting[queue.topic] = attributes.get("cleanup.policy") == "COMPACTION"
-        return known
+            compacted = self._compacting[queue.topic] = attributes.get("cleanup.policy") == "COMPACTION"
+        return compacted
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset of a queue, and the one behind its last message.
+        """The first offset of a queue, and the offset after its last message.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -250,7 +250,7 @@ class Puller:
         return low, high
 
     async def end(self, queue: MessageQueue) -> int:
-        """The offset behind the last message of a queue.
+        """The offset after the last message of a queue.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -259,7 +259,7 @@ class Puller:
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """About the first offset of messages stored at a time (ms) or later; brokers of 4.9 may give one earlier.
+        """The offset of the first message stored at or after a time (ms); brokers of 4.9 may return an earlier one.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -268,7 +268,7 @@ class Puller:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset of the group, or None. Brokers say 0 of a queue that has its first message still.
+        """The offset of the group, or None. Brokers return 0 for a queue that still has its first message.
 
         Raises:
             NoRoute, RemotingError, BrokerError: the broker does not answer.
@@ -284,7 +284,7 @@ class Puller:
             raise  # a slave may not know it yet
 
     def is_master(self, queue: MessageQueue) -> bool:
-        """Whether a queue's master is known: else a slave answers, which may lack what the master has."""
+        """Whether a queue's master is known; otherwise a slave answers, which may lack messages."""
         return self._master_of(queue) is not None
 
     def _master_of(self, queue: MessageQueue) -> str | None:
@@ -294,10 +294,10 @@ class Puller:
             return None
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker where the group is; it has it when this returns.
+        """Commit the group's offset; the broker has it when this returns.
 
         Raises:
-            NoRoute, RemotingError, BrokerError: it has not.
+            NoRoute, RemotingError, BrokerError: the offset was not committed.
         """
         await self.cluster.ask(await self._address(queue), self._commit_request(queue, offset))
 

@@ -1,4 +1,4 @@
-"""A consumer of a group that is given messages as they come (client.consumer.DefaultMQPushConsumer)."""
+"""A push consumer (client.consumer.DefaultMQPushConsumer)."""
 
 import asyncio
 import logging
@@ -32,21 +32,20 @@ _FIRST_RENEWAL = 1.0  # s
 
 
 class PushConsumer(Member):
-    """Consumes topics in a group: each queue is one member's. Use as an asynchronous context manager.
+    """Consumes topics in a group: each queue belongs to one member. Use as an asynchronous context manager.
 
-    Every message is handed to the listener at least once; the group's offset in a queue never passes one that is
-    neither consumed nor sent back. Consumers in order, and those of which each has all messages, are made by the
-    options ``orderly`` and ``broadcasting``.
+    Every message is passed to the listener at least once; the group's offset in a queue never passes a message that is
+    neither consumed nor sent back. The options ``orderly`` and ``broadcasting`` select orderly and broadcasting
+    consumption.
 
     Args:
-        client: addresses of name servers, options of a client, or a cluster, which is shared by one such consumer at
-            most. A broadcasting consumer without an id is ``IP@DEFAULT``, as Java's is, so that it finds its offsets.
-        topics: topic to the tags that are wanted: ``*``, or ``created || paid``, or :class:`Sql`. Members of a group
-            must agree.
-        listener: is given the messages. A function that is no coroutine runs in threads.
+        client: addresses of name servers, options of a client, or a cluster, which at most one such consumer may share.
+            A broadcasting consumer without an id gets ``IP@DEFAULT``, as in Java, so that it finds its offsets again.
+        topics: topic to expression: ``*``, ``created || paid``, or :class:`Sql`. Members of a group must agree.
+        listener: called with messages; in threads unless it is a coroutine function.
 
     Raises:
-        ValueError: no name for a group, no topic, or options that mean nothing.
+        ValueError: an invalid group name, no topic, or invalid options.
         NotReached: no name server is given.
     """
 
@@ -68,7 +67,7 @@ class PushConsumer(Member):
         self._subscriptions = Subscriptions[ProcessQueue](self.cluster, Puller(self.cluster, group), local)
         self._retry_topic = RETRY_PREFIX + group
         wanted = {with_namespace(namespace, topic): expression for topic, expression in topics.items()}
-        if not options.broadcasting:  # else nothing comes again
+        if not options.broadcasting:  # broadcasting has no retries
             wanted[self._retry_topic] = "*"
         for topic, expression in wanted.items():
             kind = Puller if options.made_again is None else ProvingPuller
@@ -97,33 +96,35 @@ class PushConsumer(Member):
         self._tasks: list[asyncio.Task[None]] = []
 
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this client's now, without those of retry topics."""
+        """The queues currently assigned to this client, without those of retry topics."""
         topics = self._subscriptions.topics
-        hidden = {topic for topic, one in topics.items() if one.sent_to is not None} | {self._retry_topic}
+        hidden = {topic for topic, subscription in topics.items() if subscription.sent_to is not None} | {
+            self._retry_topic
+        }
         return sorted(queue for queue in self._subscriptions.queues if queue.topic not in hidden)
 
     def popped_queues(self) -> list[MessageQueue]:
-        """The queues of which brokers hand out messages to this client; the id -1 stands for all of a broker."""
+        """The queues that this client pops; queue id -1 stands for all queues of a broker."""
         return sorted(self._popping.held)
 
     def positions(self) -> dict[MessageQueue, int]:
-        """Where this client is in each of them: the next offset to consume."""
+        """The next offset to consume in each assigned queue."""
         return {queue: self._subscriptions.queues[queue].position for queue in self.queues()}
 
     async def joined(self) -> None:
-        """Wait until this client has looked once which queues are its own."""
+        """Wait until this client has rebalanced once."""
         await self._rebalancing.looked.wait()
 
     def pause(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled before still comes to the listener."""
+        """Stop pulling until :meth:`resume`; messages already pulled are still consumed."""
         self._fetcher.paused = self._popping.paused = True
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         self._fetcher.paused = self._popping.paused = False
 
     async def close(self) -> None:
-        """Let listeners come to an end, keep the offsets, give back the queues, and leave the group."""
+        """Wait for listeners, commit offsets, release queues, and leave the group."""
         await super().close()
 
     async def _leave(self) -> None:
@@ -151,7 +152,7 @@ class PushConsumer(Member):
         self._requests.begin()
         self.cluster.on_route(self._rebalancing.route_changed)
         self.cluster.groups.add_consumer(self.group, self._describe)
-        await self.cluster.heartbeat()  # who is not known to be in the group gets no queues
+        await self.cluster.heartbeat()  # only members known to brokers get queues
         self._processing.start()
         if self._asking:
             self._popping.start()
@@ -182,6 +183,6 @@ async def _forever(
     while True:
         try:
             await work()
-        except Exception:  # one failure must not end what keeps the group's offsets
+        except Exception:  # a failure must not end the task that commits offsets
             log.exception("%s", work.__name__)
         await asyncio.sleep(interval)

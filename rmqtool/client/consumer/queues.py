@@ -1,4 +1,4 @@
-"""The queues that a push consumer has: taken, fed, locked, given up (impl.consumer.RebalancePushImpl)."""
+"""The queues of a push consumer: acquiring, locking and releasing them (impl.consumer.RebalancePushImpl)."""
 
 import asyncio
 import logging
@@ -26,18 +26,18 @@ from rmqtool.remoting.errors import RemotingError
 log = logging.getLogger(__name__)
 
 _TIMEOUT = 1.0  # s
-_LAST_CALL = 1.0  # s that a listener has until its queue is tried to be given up later
+_LAST_CALL = 1.0  # s to wait for a listener before releasing its queue is postponed
 
 
 @dataclass(frozen=True)
 class Locks:
-    """Asks brokers for queues, and gives them back. A lock lasts for 60 s, and belongs to the client's id."""
+    """Locks and unlocks queues at brokers. A lock lasts 60 s and belongs to the client id."""
 
     cluster: Cluster
     group: str
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Those of some queues of one broker that are this client's alone now; locks that it has are renewed.
+        """Lock queues of one broker, or renew the locks; returns the queues that are locked for this client.
 
         Raises:
             ClientError, RemotingError: the broker does not answer.
@@ -50,7 +50,7 @@ class Locks:
         return set(body_from(LockResponse, response, address).lock_ok_mq_set) & set(queues)
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Give back queues of one broker; where that fails, the locks end by themselves."""
+        """Unlock queues of one broker; if that fails, the locks expire."""
         try:
             address = self._address(queues)
             await self.cluster.ask(address, self._request(RequestCode.UNLOCK_BATCH_MQ, queues), _TIMEOUT)
@@ -62,16 +62,16 @@ class Locks:
 
     def _request(self, code: RequestCode, queues: Collection[MessageQueue]) -> Command:
         older = not self.cluster.options.release.is_5
-        wanted = LockRequest(self.group, self.cluster.client_id, sorted(queues), None if older else False)
-        return self.cluster.request(code, None if older else h.Empty(), body_of(wanted))
+        lock_request = LockRequest(self.group, self.cluster.client_id, sorted(queues), None if older else False)
+        return self.cluster.request(code, None if older else h.Empty(), body_of(lock_request))
 
 
 class HeldQueues:
-    """Has the queues that are this client's, and gives them up with the group's offsets in them.
+    """Acquires and releases this client's queues, committing their offsets.
 
     Args:
-        fetcher: fills them.
-        handler: consumes them.
+        fetcher: pulls their messages.
+        handler: consumes their messages.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class HeldQueues:
         self._subscriptions, self._options, self._fetcher = subscriptions, options, fetcher
         self._handler, self._locks = handler, locks
         self._locking = options.orderly and not options.broadcasting
-        self._taking: set[MessageQueue] = set()  # queues that may be locked, and are not held yet
-        self._turn = asyncio.Lock()  # a queue that is reset is not to be given up meanwhile, with its old offset
+        self._taking: set[MessageQueue] = set()  # queues that may be locked but are not held yet
+        self._turn = asyncio.Lock()  # a queue being reset must not be released meanwhile with its old offset
 
     # -- taking and giving up -----------------------------------------------------------------------------------------
 
     async def apply(self, topic: str, mine: Collection[MessageQueue]) -> bool:
-        """Have these queues of a topic, and no others; whether that is so now."""
+        """Hold exactly these queues of a topic; returns whether that is so now."""
         async with self._turn:
             return await self._apply(topic, mine)
 
@@ -99,7 +99,7 @@ class HeldQueues:
         held, balanced = self._subscriptions, True
         before = set(held.queues)
         for process in held.of_topic(topic):
-            # one that is leaving was not ready to be given up, and is this client's again
+            # a leaving queue that could not be released yet belongs to this client again
             if process.queue not in mine or process.leaving:
                 balanced &= await self._give_up(process)
         for queue in sorted(set(mine) - held.queues.keys()):
@@ -134,7 +134,7 @@ class HeldQueues:
         return True
 
     async def _give_up(self, process: ProcessQueue) -> bool:
-        """Leave a queue to others, with its offset; whether the listener was ready for it."""
+        """Release a queue with its offset; returns False if its listener is still running."""
         process.stop()
         if not await self._handler.leave(process, _LAST_CALL):
             log.info("%s: its listener is not at its end; given up later", process.queue)
@@ -149,13 +149,13 @@ class HeldQueues:
         return True
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets (ResetOffset of an admin); queues that are not this client's are left alone."""
+        """Continue at other offsets (an admin's reset); queues of other members are ignored."""
         async with self._turn:
             queues = self._subscriptions.queues
             resetting = [queues[queue] for queue in offsets if queue in queues]
             for process in resetting:
                 process.stop()
-                process.dropped = True  # what a listener has counts no more
+                process.dropped = True  # ignore results of running calls
             await asyncio.gather(*[self._handler.leave(process, RESET_WAIT) for process in resetting])
             for process in filter(self._subscriptions.holds, resetting):
                 process.consumed = offsets[process.queue]
@@ -166,7 +166,7 @@ class HeldQueues:
     # -- while they are held ------------------------------------------------------------------------------------------
 
     async def renew_locks(self) -> None:
-        """Say to brokers that queues are still this client's. A queue that has become another's is left."""
+        """Renew the locks at brokers. A queue now locked by another member is released."""
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in self._subscriptions.queues:
             by_broker[queue.broker_name].append(queue)
@@ -195,7 +195,7 @@ class HeldQueues:
                 _mark_locked(process)
 
     async def _others_went_on(self, process: ProcessQueue) -> bool:
-        """Whether the group is further than this client has brought it, whose lock had run out."""
+        """Whether the group's offset has moved beyond this client's, whose lock had expired."""
         try:
             stored = await self._subscriptions.store.read(process.queue)
         except (ClientError, RemotingError):
@@ -203,17 +203,17 @@ class HeldQueues:
         return stored is not None and stored > (process.consumed or 0)
 
     async def close(self) -> None:
-        """Keep the offsets, and give back all queues but those whose listener has not come to an end."""
+        """Commit offsets, and release all queues except those whose listener is still running."""
         await self._subscriptions.keep()
-        done: dict[str, list[MessageQueue]] = defaultdict(list)
+        released: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in self._taking - self._subscriptions.queues.keys():
-            done[queue.broker_name].append(queue)
+            released[queue.broker_name].append(queue)
         for queue, process in list(self._subscriptions.queues.items()):
             process.dropped = True
             if self._locking and await self._handler.leave(process, 0.01):
-                done[queue.broker_name].append(queue)
+                released[queue.broker_name].append(queue)
         self._subscriptions.revoke_all()
-        await asyncio.gather(*[self._locks.unlock(queues) for queues in done.values()])
+        await asyncio.gather(*[self._locks.unlock(queues) for queues in released.values()])
 
 
 def _mark_locked(process: ProcessQueue) -> None:

@@ -1,4 +1,4 @@
-"""Asking a broker for the messages of a queue, one question after the other (impl.consumer.PullMessageService)."""
+"""The loop that reads a queue, one request after the other (impl.consumer.PullMessageService)."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-FULL_PAUSE = 0.05  # s, of a queue that is full, or whose broker does not wait for messages
-_BUSY_PAUSE = 0.02  # s, of a broker that has too much to do
+FULL_PAUSE = 0.05  # s, if a queue is full, or its broker does not wait for messages
+_BUSY_PAUSE = 0.02  # s, if a broker is overloaded
 
 
 async def keep_reading(
@@ -24,13 +24,13 @@ async def keep_reading(
     failed: Callable[[ClientError | RemotingError], Awaitable[float]] | None = None,
     error_pause: float,
 ) -> None:
-    """Read a queue until it is this client's no more.
+    """Read a queue until it no longer belongs to this client.
 
     Args:
-        read: asks once, and hands on what comes.
-        goes_on: whether the queue is this client's still.
-        wait: seconds until it is looked at again, where this client wants nothing now; None where it does.
-        failed: is given an error, and says how many seconds to wait; by default it is logged.
+        read: makes one request, and passes on its messages.
+        goes_on: whether the queue still belongs to this client.
+        wait: seconds to pause if nothing should be read now; None to read.
+        failed: called with an error; returns seconds to wait. By default errors are logged.
         error_pause: seconds to wait after other errors.
     """
     while goes_on():
@@ -48,6 +48,6 @@ async def keep_reading(
                 log.warning("%s: %s", queue, err)
                 pause = error_pause
             await asyncio.sleep(pause)
-        except Exception:  # the queue would stand still without a word
+        except Exception:  # otherwise the queue would silently stop
             log.exception("%s", queue)
             await asyncio.sleep(error_pause)

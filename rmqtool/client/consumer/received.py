@@ -1,4 +1,4 @@
-"""Messages as brokers give them."""
+"""Messages received from brokers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ _RETRY_TOPIC = "RETRY_TOPIC"
 
 @dataclass(frozen=True)
 class Received:
-    """A message as a broker gave it.
+    """A message received from a broker.
 
     Attributes:
         queue: the queue that was read.
-        record: its stored form.
-        sent_to: the topic that it was first sent to, where it came again through a retry topic.
-        retried: how often it was given to a listener again without a way through a retry topic.
+        record: the stored record.
+        sent_to: the original topic, if it was redelivered through a retry topic.
+        retried: how often it was passed to a listener again without going through a retry topic.
     """
 
     queue: MessageQueue
@@ -40,7 +40,7 @@ class Received:
 
     @property
     def reconsume_times(self) -> int:
-        """How often it has come again."""
+        """How often it was redelivered."""
         return self.record.reconsume_times + self.retried
 
     @property
@@ -49,16 +49,16 @@ class Received:
 
     @cached_property
     def body(self) -> bytes:
-        """As the application sent it.
+        """The body as the application sent it.
 
         Raises:
-            FormatError: it does not decompress.
+            FormatError: it cannot be decompressed.
         """
         return decompress(self.record.body, self.record.sys_flag)
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """All of them, by RocketMQ's names."""
+        """All properties, by RocketMQ's names."""
         return parse(self.record.properties)
 
     @property
@@ -71,30 +71,30 @@ class Received:
 
     @property
     def offset_message_id(self) -> str:
-        """The broker's id."""
+        """The offset message id."""
         return offset_id(self.record.store_address, self.record.store_port, self.record.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The unique id where there is one, else the broker's."""
+        """The unique id if there is one, else the offset message id."""
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
 
 def make_received(queue: MessageQueue, record: Record) -> Received:
-    """As the class makes it, in a third of the time: a frozen dataclass sets each attribute by a call."""
+    """Create a Received in a third of the time: a frozen dataclass sets each attribute by a call."""
     received = Received.__new__(Received)
     received.__dict__.update(queue=queue, record=record, sent_to=None, retried=0)
     return received
 
 
 def records_in(body: bytes, address: str) -> Iterator[Record]:
-    """The messages of an answer; those of batches that are kept as one record one by one.
+    """The messages of an answer, with batches stored as one record split up.
 
     Args:
-        address: whose answer it is.
+        address: the broker that answered.
 
     Raises:
-        BadAnswer: something else is there.
+        BadAnswer: the body is not a sequence of messages.
     """
     at, end = 0, len(body)
     while at < end:
@@ -109,10 +109,10 @@ def records_in(body: bytes, address: str) -> Iterator[Record]:
 
 
 def as_sent(message: Received, namespace: str = "", first: str | None = None) -> Received:
-    """A message with the topic that its application sent it to: not that for retries, and without a namespace.
+    """A message with its application's topic: the original one instead of a retry topic, without namespace.
 
     Args:
-        first: that topic, where the message itself does not say it.
+        first: the original topic, if the message itself does not name it.
     """
     topic = first or message.topic
     if topic.startswith(RETRY_PREFIX):

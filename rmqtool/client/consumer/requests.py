@@ -1,4 +1,4 @@
-"""What brokers ask a consumer, for themselves and for admins (client.impl.ClientRemotingProcessor)."""
+"""Requests that brokers send to a consumer, for themselves and for admins (client.impl.ClientRemotingProcessor)."""
 
 import asyncio
 import logging
@@ -34,10 +34,10 @@ _NOTHING = Counts()
 
 @dataclass
 class Requests:
-    """Answers requests that concern a group.
+    """Answers requests for a group.
 
     Args:
-        changed: called when members have come or gone.
+        changed: called when members of the group have changed.
     """
 
     cluster: Cluster
@@ -50,7 +50,7 @@ class Requests:
     changed: Callable[[], None]
 
     def begin(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         for code, handler in {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self.members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.reset,
@@ -65,7 +65,7 @@ class Requests:
         self.changed()
 
     def reset(self, _connection: Connection, request: Command) -> Answer:
-        """Request 220: go on at other offsets."""
+        """Request 220: continue at other offsets."""
         header = from_fields(h.ResetOffset, request.fields)
         if header.group != self.group:
             return None
@@ -76,10 +76,10 @@ class Requests:
         await self.held.reset({queue: max(at, 0) for queue, at in table.items() if queue.topic == topic})
 
     def status(self, _connection: Connection, request: Command) -> Answer:
-        """Request 221: where this client is."""
+        """Request 221: the positions of this client."""
         header = from_fields(a.ConsumerStatus, request.fields)
-        known = self.subscriptions.next_offsets().items() if header.group == self.group else ()
-        table = {queue: offset for queue, offset in known if queue.topic == header.topic}
+        offsets = self.subscriptions.next_offsets().items() if header.group == self.group else ()
+        table = {queue: offset for queue, offset in offsets if queue.topic == header.topic}
         return _answer(request, body_of(a.ClientOffsets(table)))
 
     def running_info(self, _connection: Connection, request: Command) -> Answer:
@@ -107,23 +107,26 @@ class Requests:
                 for queue, state in sorted(self.popping.held.items())
             }
             or None,
-            status_table={topic: self._rates(topic, one.pulled, now) for topic, one in subscriptions.topics.items()},
+            status_table={
+                topic: self._rates(topic, subscription.pulled, now)
+                for topic, subscription in subscriptions.topics.items()
+            },
         )
 
     def _rates(self, topic: str, pulled: Counts, now: float) -> a.ConsumeStatus:
         consumed = self.calls.counts.get(without_namespace(self.cluster.options.namespace, topic), _NOTHING)
-        done, failed, taken = consumed.rates(now)
+        ok_rate, fail_rate, call_time = consumed.rates(now)
         pulls, _none, waited = pulled.rates(now)
         return a.ConsumeStatus(
-            pull_rt=waited, pull_tps=pulls, consume_rt=taken, consume_ok_tps=done, consume_failed_tps=failed,
+            pull_rt=waited, pull_tps=pulls, consume_rt=call_time, consume_ok_tps=ok_rate, consume_failed_tps=fail_rate,
             consume_failed_msgs=consumed.failed_in_all,
         )  # fmt: skip
 
     def consume(self, _connection: Connection, request: Command) -> Answer:
-        """Request 309: give the listener one message now; its offset is not concerned.
+        """Request 309: call the listener with one message now, without affecting offsets.
 
         Raises:
-            FormatError: the body is no message.
+            FormatError: the body is not a message.
         """
         header = from_fields(a.ConsumeDirectly, request.fields)
         if header.consumer_group != self.group:
@@ -166,7 +169,7 @@ def client_properties(cluster: Cluster, began: int, kind: str, threads: int) -> 
 
 
 def answer_running_info(request: Command, group: str, info: Callable[[], a.ConsumerRunningInfo]) -> Command:
-    """The answer to a request 307 that came to the consumer of a group."""
+    """The answer of a group's consumer to request 307."""
     header = from_fields(a.RunningInfo, request.fields)
     if header.consumer_group != group:
         return _not_here(request, header.consumer_group)
@@ -202,11 +205,11 @@ def _answer(request: Command, body: bytes) -> Command:
     return request.response(body=body, language=Language.PYTHON)
 
 
-def _result(said: Said | ListenerFailure) -> str:
-    if said is None:
+def _result(outcome: Said | ListenerFailure) -> str:
+    if outcome is None:
         return "CR_SUCCESS"
-    if isinstance(said, Ordered):
-        return f"CR_{said.value}"
-    if isinstance(said, ListenerFailure):
-        return "CR_THROW_EXCEPTION" if said.error is not None else "CR_RETURN_NULL"
+    if isinstance(outcome, Ordered):
+        return f"CR_{outcome.value}"
+    if isinstance(outcome, ListenerFailure):
+        return "CR_THROW_EXCEPTION" if outcome.error is not None else "CR_RETURN_NULL"
     return "CR_LATER"

@@ -1,4 +1,4 @@
-"""Messages that were not consumed: back to their broker, or to the retry topic (DefaultMQPushConsumerImpl)."""
+"""Send back messages that were not consumed: to their broker, or to the retry topic (DefaultMQPushConsumerImpl)."""
 
 import logging
 import random
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT = 5.0  # s
 _GROUP = "CLIENT_INNER_PRODUCER"
 _ATTEMPTS = 3
-_FIRST_LEVEL = 3  # delay level of the first time that a message comes again
+_FIRST_LEVEL = 3  # delay level of the first redelivery
 _ORIGIN, _RETRY_TOPIC, _TIMES, _MOST = "ORIGIN_MESSAGE_ID", "RETRY_TOPIC", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
 
 
@@ -32,7 +32,7 @@ class SendBack:
     """Sends messages of a group back.
 
     Attributes:
-        most: how often one may come again before it is a dead letter.
+        most: how often a message is redelivered before it becomes a dead letter.
     """
 
     cluster: Cluster
@@ -40,10 +40,10 @@ class SendBack:
     most: int
 
     async def back(self, message: Received, level: int) -> None:
-        """To come again after a delay level, or to be a dead letter: by its broker, else as a new message.
+        """Send a message back with a delay level, or to the dead letters: through its broker, else as a new message.
 
         Raises:
-            ClientError, RemotingError: neither way.
+            ClientError, RemotingError: both failed.
         """
         header = h.ConsumerSendBack(
             offset=message.record.physical_offset,
@@ -66,18 +66,18 @@ class SendBack:
             await self._resend(message, message.reconsume_times + 1)
 
     async def dead(self, message: Received) -> None:
-        """To be a dead letter, of a group that consumes in order: brokers decide so by how often it has come.
+        """Turn a message of an orderly group into a dead letter: brokers decide that by its number of redeliveries.
 
-        Of 4.9 they do so when it has come as often as it may, of 5.3 when it has come once more.
+        4.9 does so at the maximum number, 5.3 above it.
 
         Raises:
-            ClientError, RemotingError: no broker took it.
+            ClientError, RemotingError: no broker accepted it.
         """
         more = self.cluster.options.release.extra_retries
         await self._resend(message, message.reconsume_times + more)
 
     def _topic(self, message: Received) -> str:
-        """As brokers know it."""
+        """The topic with namespace."""
         return with_namespace(self.cluster.options.namespace, message.topic)
 
     async def _resend(self, message: Received, times: int) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer reads: topics, and queues with where it is in them (impl.consumer.RebalanceImpl, FilterAPI)."""
+"""Subscribed topics, and assigned queues with their positions (impl.consumer.RebalanceImpl, FilterAPI)."""
 
 import asyncio
 import time
@@ -17,10 +17,10 @@ from rmqtool.client.consumer.puller import Puller
 
 
 def tags_of(expression: str) -> list[str]:
-    """The tags of an expression like ``created || paid``; none for ``*``, which is all messages.
+    """The tags of an expression like ``created || paid``; empty for ``*``, which means all messages.
 
     Raises:
-        ValueError: it has ``||`` and no tag.
+        ValueError: it has ``||`` but no tag.
     """
     text = expression.strip()
     if text in ("", "*"):
@@ -32,20 +32,20 @@ def tags_of(expression: str) -> list[str]:
 
 
 def wanted_of(expression: str) -> tuple[list[str], str | None]:
-    """The tags that an expression of a subscription has, or the SQL92 expression that it is.
+    """(tags, SQL92 expression) of a subscription's expression; only one of them is given.
 
     Raises:
-        ValueError: it has ``||`` and no tag.
+        ValueError: it has ``||`` but no tag.
     """
     return ([], str(expression)) if isinstance(expression, Sql) else (tags_of(expression), None)
 
 
 def subscription_data(topic: str, tags: Collection[str], version: int, sql: str | None = None) -> SubscriptionData:
-    """A subscription as heartbeats carry it.
+    """A subscription for heartbeats.
 
     Args:
-        sql: an expression in the place of tags.
-        version: when it was made, in ms; of two, brokers keep the newer one.
+        sql: an expression instead of tags.
+        version: when it was created, in ms; brokers keep the newer one.
     """
     if sql is not None:
         return SubscriptionData(topic, sql, sub_version=version, expression_type="SQL92")
@@ -56,16 +56,16 @@ def subscription_data(topic: str, tags: Collection[str], version: int, sql: str 
 
 @dataclass
 class Subscription:
-    """A topic that is read.
+    """A subscribed topic.
 
     Attributes:
-        puller: asks for the messages that are wanted.
-        tags, sql: which messages those are.
-        data: the same, for heartbeats.
+        puller: pulls its messages.
+        tags, sql: the filter.
+        data: the subscription for heartbeats.
         optional: the topic need not exist.
-        sent_to: of a retry topic of popped messages: the topic that they were sent to.
-        limits: what may wait in each queue, where the topic has limits of its own.
-        pulled: messages that were pulled or popped.
+        sent_to: for a retry topic of popped messages: their original topic.
+        limits: limits of each queue, if the topic has its own.
+        pulled: statistics of pulled or popped messages.
     """
 
     puller: Puller
@@ -80,12 +80,12 @@ class Subscription:
 
 @dataclass(eq=False)
 class Assigned:
-    """A queue that is this client's.
+    """A queue assigned to this client.
 
     Attributes:
-        offset: of the next pull.
-        consumed: the next offset to consume, which is kept for the group; None where it is not known yet.
-        task: pulls.
+        offset: offset of the next pull.
+        consumed: the next offset to consume, which is committed for the group; None if not known yet.
+        task: the pulling task.
     """
 
     queue: MessageQueue
@@ -94,7 +94,7 @@ class Assigned:
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Pull no more."""
+        """Stop pulling."""
         if self.task is not None:
             self.task.cancel()
 
@@ -103,15 +103,15 @@ A = TypeVar("A", bound=Assigned)
 
 
 class Subscriptions(Generic[A]):
-    """The topics and queues of a consumer. Everything that changes them goes through this object.
+    """The topics and queues of a consumer. All changes go through this object.
 
     Args:
-        puller: for topics without a subscription.
-        local: the file that keeps offsets; else brokers keep them.
+        puller: puller for topics without a subscription.
+        local: file that stores offsets; by default brokers store them.
 
     Attributes:
-        began: when the consumer was made, in ms.
-        store: keeps the group's offsets.
+        began: when the consumer was created, in ms.
+        store: stores the group's offsets.
     """
 
     def __init__(self, cluster: Cluster, puller: Puller, local: LocalOffsets | None = None) -> None:
@@ -125,7 +125,7 @@ class Subscriptions(Generic[A]):
 
     @property
     def topics(self) -> Mapping[str, Subscription]:
-        """Topic to its subscription."""
+        """Topic → subscription."""
         return MappingProxyType(self._topics)
 
     def subscribe(
@@ -138,41 +138,41 @@ class Subscriptions(Generic[A]):
         optional: bool = False,
         sent_to: str | None = None,
     ) -> None:
-        """Read a topic.
+        """Subscribe to a topic.
 
         Args:
             kind: the class of its puller.
 
         Raises:
-            ValueError: tags and an expression.
+            ValueError: both tags and an expression.
         """
         puller = kind(self._cluster, self._puller.group, tags, sql)
         data = subscription_data(topic, tags, time.time_ns() // 1_000_000, sql)
         self._topics[topic] = Subscription(puller, tags, sql, data, optional, sent_to)
 
     def unsubscribe(self, topic: str) -> bool:
-        """Read a topic no more; whether it was read."""
+        """Unsubscribe from a topic; returns whether it was subscribed."""
         return self._topics.pop(topic, None) is not None
 
     def for_heartbeat(self) -> list[SubscriptionData]:
-        """All topics, as heartbeats carry them."""
+        """All subscriptions, for heartbeats."""
         return [subscription.data for subscription in self._topics.values()]
 
     def describe(self, kind: str, options: PushOptions | PollOptions) -> ConsumerData:
-        """The consumer, as heartbeats carry it."""
+        """The consumer's data for heartbeats."""
         model = "BROADCASTING" if options.broadcasting else "CLUSTERING"
         return ConsumerData(self._puller.group, kind, model, options.start.value, self.for_heartbeat())
 
     def puller(self, topic: str) -> Puller:
-        """What asks for the messages and offsets of a topic."""
-        known = self._topics.get(topic)
-        return self._puller if known is None else known.puller
+        """The puller of a topic."""
+        subscription = self._topics.get(topic)
+        return self._puller if subscription is None else subscription.puller
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> Mapping[MessageQueue, A]:
-        """The queues that are this client's."""
+        """The queues assigned to this client."""
         return MappingProxyType(self._queues)
 
     def of_topic(self, topic: str) -> list[A]:
@@ -180,37 +180,37 @@ class Subscriptions(Generic[A]):
         return [assigned for queue, assigned in self._queues.items() if queue.topic == topic]
 
     def holds(self, assigned: Assigned) -> bool:
-        """Whether a queue is still this client's, and has not begun at another offset meanwhile."""
+        """Whether a queue is still assigned to this client, and was not restarted at another offset."""
         return self._queues.get(assigned.queue) is assigned
 
     def assign(self, assigned: A) -> None:
-        """Have a queue, in the place of what it was before."""
+        """Add a queue, replacing its previous state."""
         self._queues[assigned.queue] = assigned
 
     def revoke(self, queue: MessageQueue) -> A | None:
-        """Leave a queue to others; what it was."""
+        """Remove a queue; returns its state."""
         return self._queues.pop(queue, None)
 
     def revoke_all(self) -> None:
-        """Leave all queues to others."""
+        """Remove all queues."""
         self._queues.clear()
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
     def next_offsets(self) -> dict[MessageQueue, int]:
-        """Queue to the next offset to consume, where that is known."""
-        known = ((queue, assigned.consumed) for queue, assigned in self._queues.items())
-        return {queue: offset for queue, offset in known if offset is not None}
+        """Queue → next offset to consume, if known."""
+        positions = ((queue, assigned.consumed) for queue, assigned in self._queues.items())
+        return {queue: offset for queue, offset in positions if offset is not None}
 
     async def keep(self, *some: A) -> None:
-        """Keep the group's offsets in some queues, by default in all.
+        """Commit the group's offsets of some queues, by default of all.
 
-        Queues come and go meanwhile: of one that is another member's by then nothing may be written.
+        Assignments may change meanwhile: nothing must be written for a queue that has moved to another member.
         """
         if isinstance(self.store, LocalOffsets):
-            known = {held.queue: held.consumed for held in some or self._queues.values() if held.consumed is not None}
-            if known:
-                await self.store.write(known)
+            offsets = {held.queue: held.consumed for held in some or self._queues.values() if held.consumed is not None}
+            if offsets:
+                await self.store.write(offsets)
             return
         for held in some or list(self._queues.values()):
             if held.consumed is not None and (some or self.holds(held)):

@@ -1,1 +1,1 @@
-"""Messages of elsewhere, sent to a cluster once each."""
+"""Copy messages to a cluster, each once."""

@@ -1,9 +1,9 @@
-"""Messages sent to a cluster once each, in the order of their queues, whatever happens on the way.
+"""Send messages to a cluster, each once and in the order of their queues, despite kills and lost answers.
 
-Messages go in rounds. What a round holds, and an offset of each queue below which none of it can be, is in the journal
-before the first of its messages is sent. Where a process was killed or a broker did not answer, the queues are read
-from there on: the marks in the messages tell which of them arrived. The message before that offset proves that a queue
-is the same still: one that was made again may have what was sent to it below the offset, or nothing of what was sent.
+Messages are sent in rounds. Before the first message of a round is sent, the journal records its content and, for each
+queue, an offset below which none of its messages can be. After a kill or a lost answer, the queues are read from there:
+the marks in the messages show which of them arrived. The message before that offset proves that the queue is still the
+same; a queue that was created again may have the messages below the offset, or none of them.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_BATCH_BYTES = 1_000_000  # of one request
-_ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL}  # the message itself is not taken: it is no use to send it again
+_BATCH_BYTES = 1_000_000  # per request
+_ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL}  # the message itself is refused: sending it again is useless
 _PAUSES = (1.0, 2.0, 4.0, 8.0)  # s before further attempts
 
 
 class Pace:
-    """Lets so many messages a second pass.
+    """Limits messages per second.
 
     Args:
-        stop: ends a wait.
+        stop: ends a wait when set.
     """
 
     def __init__(self, rate: float | None, stop: asyncio.Event) -> None:
         self._rate, self._stop, self._next = rate, stop, 0.0
 
     def most(self, batch: int) -> int:
-        """Messages of a request, so that a slow rate is no sequence of bursts."""
+        """Batch size that keeps a slow rate from becoming a series of bursts."""
         return batch if self._rate is None else max(1, min(batch, int(self._rate / 10)))
 
     async def wait(self, count: int) -> None:
-        """Until so many messages may go."""
+        """Wait until ``count`` messages may be sent."""
         if self._rate is None:
             return
         now = asyncio.get_running_loop().time()
@@ -62,15 +62,15 @@ class Pace:
 
 
 class CannotGoOn(ClientError):
-    """Messages could not be sent, or it is not known whether they were; the words say why."""
+    """Messages could not be sent, or it is unknown whether they were; the text says why."""
 
 
 class Lost(CannotGoOn):
-    """Nobody can tell whether messages arrived: their queue is not the one any more that they were sent to."""
+    """It is unknown whether messages arrived: their queue is no longer the one that they were sent to."""
 
 
 class Gone(CannotGoOn):
-    """What was sent before is gone: the topic was made again, or its broker has another store."""
+    """Messages sent before are gone: the topic was created again, or its broker has another store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +78,11 @@ class ReplayOptions:
     """How messages are sent.
 
     Attributes:
-        name: of the origin, in the mark of every message.
-        to: topic that all go to; each to its own without one.
-        batch: messages of one request.
-        rate: messages a second, at most.
-        settle: seconds that a request may be under way after its sender has ended.
+        name: name of the origin, in the mark of every message.
+        to: target topic of all messages; by default each message's own.
+        batch: messages per request.
+        rate: maximum number of messages per second.
+        settle: seconds that a request may still be in transit after its sender has ended.
     """
 
     name: str
@@ -94,13 +94,13 @@ class ReplayOptions:
 
 @dataclass
 class Sent:
-    """What became of the messages of a round.
+    """The result of a round.
 
     Attributes:
-        arrived: those that are stored now, by place.
-        refused: why a message was not taken.
-        uncertain: queues in which there may be more.
-        error: what went wrong last.
+        arrived: places of stored messages.
+        refused: place → why the message was refused.
+        uncertain: queues that may have more of the messages.
+        error: the last error.
     """
 
     arrived: dict[Place, MessageQueue] = field(default_factory=dict)
@@ -113,9 +113,9 @@ class Replay:
     """Sends rounds of messages.
 
     Args:
-        producer: of the cluster.
-        stop: set when it is to end early.
-        warn: called with each attempt that failed.
+        producer: a producer of the target cluster.
+        stop: set to end early.
+        warn: called with the error of each failed attempt.
     """
 
     def __init__(
@@ -134,23 +134,23 @@ class Replay:
         self._pace = Pace(options.rate, stop)
 
     async def target(self, origin: Origin) -> MessageQueue:
-        """The queue that messages of a queue go to: the one with its number, or one of as many as there are.
+        """The target of an original queue: the queue with the same number, or the number modulo the number of queues.
 
         Raises:
-            NoRoute: the topic is not there, and no broker makes it.
+            NoRoute: the topic does not exist, and no broker creates it.
             RemotingError: no name server answers.
         """
-        known = self._journal.targets.get(origin)
-        if known is not None:
-            return known
+        target = self._journal.targets.get(origin)
+        if target is not None:
+            return target
         queues = sorted(await self._producer.queues(self._options.to or origin.topic), key=_by_broker)
         return queues[origin.queue_id % len(queues)]
 
     async def send(self, steps: Sequence[Step]) -> Sent:
-        """Send a round; all of it is stored or refused when this returns, but for the end that was asked for.
+        """Send a round. When this returns, all of it is stored or refused, unless ``stop`` was set.
 
         Raises:
-            CannotGoOn: attempts have failed, or the journal cannot be written; a later run goes on where this was.
+            CannotGoOn: attempts have failed, or the journal cannot be written; a later run continues from here.
         """
         queues = await self._targets(steps)
         with _no_way_on():
@@ -161,7 +161,7 @@ class Replay:
         return await self._finish(begun, steps, queues)
 
     async def resume(self, begun: Round, steps: Sequence[Step]) -> Sent:
-        """Send what is missing of a round that an earlier process has begun.
+        """Send the missing messages of a round that an earlier process began.
 
         Raises:
             CannotGoOn: see :meth:`send`.
@@ -177,7 +177,7 @@ class Replay:
             with _no_way_on():
                 await try_often(partial(self._prove, begun.before), self._stop, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
-            self._journal.begin(begun)  # from here on more of it may be stored than the journal says
+            self._journal.begin(begun)  # from here on, more messages may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
 
     async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
@@ -198,16 +198,16 @@ class Replay:
         return {queue: self._next[queue] for queue in queues}
 
     async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
-        """The message before an offset of each queue; none where there is none, or it has expired."""
+        """The message before an offset of each queue, unless there is none or it has expired."""
         before = {queue: await last_at(self._puller, queue, floor - 1) for queue, floor in floors.items() if floor > 0}
         return {queue: last for queue, last in before.items() if last is not None}
 
     async def _prove(self, before: Mapping[MessageQueue, Last]) -> None:
-        """That queues are those that were sent to.
+        """Verify that queues are those that messages were sent to.
 
         Raises:
-            MadeAgain: one is another.
-            NoRoute, RemotingError, BrokerError: it is not known.
+            MadeAgain: a queue is a different one.
+            NoRoute, RemotingError, BrokerError: it is unknown.
         """
         for queue, last in before.items():
             try:
@@ -236,14 +236,14 @@ class Replay:
             await self._wait(max(pause, self._options.settle if sent.uncertain else 0))
             if self._stop.is_set():
                 break
-        if not sent.uncertain:  # else the next run must ask
+        if not sent.uncertain:  # otherwise the next run must look
             self._journal.stop_round(list(sent.arrived))
         if self._stop.is_set():
             return sent
         raise CannotGoOn(str(sent.error))
 
     async def _attempt(self, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent) -> None:
-        """Send what is neither stored nor refused, the messages of each queue one after the other."""
+        """Send messages that are neither stored nor refused, in order within each queue."""
         waiting: dict[MessageQueue, list[Step]] = {}
         for step in steps:
             if step.place not in sent.arrived and step.place not in sent.refused:
@@ -269,7 +269,7 @@ class Replay:
                 return
 
     def _part(self, steps: Sequence[Step], at: int) -> Sequence[Step]:
-        """The next messages that go in one request."""
+        """The next messages for one request."""
         size, count = 0, 0
         for step in steps[at : at + self._pace.most(self._options.batch)]:
             size += len(step.message.body)
@@ -287,17 +287,17 @@ class Replay:
                 results = await self._producer.send_batch(messages, queue=queue)
         except NotSent as err:
             self._note_stored(steps, err.sent, sent)
-            left = steps[len(err.sent) :]
+            unsent = steps[len(err.sent) :]
             if err.code not in _ILLEGAL or err.maybe_stored:
                 raise
-            await self._one_by_one(queue, left, sent, str(err))
+            await self._one_by_one(queue, unsent, sent, str(err))
         except ValueError as err:
             await self._one_by_one(queue, steps, sent, str(err))
         else:
             self._note_stored(steps, results, sent)
 
     async def _one_by_one(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent, reason: str) -> None:
-        """Of messages that were refused together, find those that are taken alone."""
+        """Send messages that were refused as a batch one by one."""
         if len(steps) == 1:
             sent.refused[steps[0].place] = reason
             return
@@ -314,7 +314,7 @@ class Replay:
         return replace(step.message, topic=queue.topic, properties={**step.message.properties, **marks})
 
     async def _ask(self, begun: Round, places: Set[Place], sent: Sent) -> None:
-        """Look which messages of a round are in the queues that are uncertain."""
+        """Find out which messages of a round are in the uncertain queues."""
         prefix = f"{self._journal.run}:"
         for queue in sorted(sent.uncertain):
             try:
@@ -322,7 +322,7 @@ class Replay:
                 marks = await self._marks(queue, begun.floors[queue], prefix)
             except MadeAgain as err:
                 raise Lost(str(err)) from err
-            except NoRoute as err:  # which says nothing of what its broker has
+            except NoRoute as err:  # says nothing about what its broker has
                 sent.error = CannotGoOn(f"{err}; only its master can tell which of the last messages it has stored")
                 return
             except (ClientError, RemotingError) as err:
@@ -334,12 +334,12 @@ class Replay:
             sent.uncertain.discard(queue)
 
     async def _marks(self, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
-        """Places of this replay's messages in a queue from an offset on: each message is seen, or this fails.
+        """Places of this replay's messages in a queue from an offset on; fails unless every message can be read.
 
         Raises:
-            NoRoute: its master is not there now.
-            Lost: messages from the offset on are not there any more.
-            BrokerError, RemotingError: its master does not say, or not of each message.
+            NoRoute: its master is unavailable now.
+            Lost: messages at or after the offset are gone.
+            BrokerError, RemotingError: its master does not answer, or skips messages.
         """
         low, high = await self._offsets(queue)
         if high < offset:
@@ -369,11 +369,11 @@ class Replay:
         return marks
 
     async def _offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset of a queue and its end, as its master says; zeros where that does not know the topic.
+        """First offset and end of a queue according to its master; zeros if it does not know the topic.
 
         Raises:
-            NoRoute: no name server knows of the master now, which proves nothing of the queue.
-            BrokerError, RemotingError: it does not say.
+            NoRoute: no name server knows the master now, which proves nothing about the queue.
+            BrokerError, RemotingError: the master does not answer.
         """
         try:
             return await self._puller.offsets(queue)
@@ -392,7 +392,7 @@ class Replay:
 
 @contextmanager
 def _no_way_on() -> Iterator[None]:
-    """What goes wrong while nothing is under way."""
+    """Context for requests made while no message is in transit: errors become :class:`CannotGoOn`."""
     try:
         yield
     except MadeAgain as err:

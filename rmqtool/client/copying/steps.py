@@ -1,4 +1,4 @@
-"""Messages on their way to a cluster, and what is kept of the way. No I/O."""
+"""Messages to copy to a cluster, and the journal of the copy. No I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from rmqtool.client.consumer.proof import Last
 from rmqtool.client.producing.message import Message
 
 ORIGIN = "RMQTOOL_ORIGIN"
-"""Property: where a message lay, ``STORE:PHYSICAL_OFFSET``."""
+"""Property: the origin of a message, ``STORE:PHYSICAL_OFFSET``."""
 REPLAY = "RMQTOOL_REPLAY"
-"""Property: which replay has sent it, and its place there."""
+"""Property: the replay that sent the message, and the message's place in it."""
 
 
 class Place(NamedTuple):
-    """Where a message is in what is sent: places ascend.
+    """The place of a message in the input; places ascend.
 
     Attributes:
-        at: physical offset, or number of a row.
-        inner: number in a record that holds several messages.
+        at: physical offset, or row number.
+        inner: index within a record that has several messages.
     """
 
     at: int
@@ -31,13 +31,13 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Place | None":
-        """The place of a text as :meth:`__str__` writes it; None where it is none."""
+        """Parse the text written by :meth:`__str__`; None if it is invalid."""
         match = re.fullmatch(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?", text, re.ASCII)
         return None if match is None else cls(int(match[1]), int(match[2] or 0))
 
 
 class Origin(NamedTuple):
-    """A queue whose order is kept."""
+    """An original queue, whose order is kept."""
 
     topic: str
     queue_id: int
@@ -45,13 +45,13 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A message to be sent.
+    """A message to send.
 
     Attributes:
-        place: where it comes from.
-        origin: the queue that it was in.
-        message: what is sent, marks aside.
-        digest: of its bytes, by which an input that has changed is noticed.
+        place: its place in the input.
+        origin: its original queue.
+        message: the message, without marks.
+        digest: digest of its bytes, to detect a changed input.
     """
 
     place: Place
@@ -62,15 +62,15 @@ class Step:
 
 @dataclass
 class Round:
-    """Messages that are sent before the next ones are looked at.
+    """Messages that are finished before the next ones are read.
 
     Attributes:
-        last: place of its last message.
-        digest: of that message.
-        count: how many messages it has.
-        floors: queue to an offset below which none of them can be.
-        before: queue to the message before that offset, which proves that the queue is the same still.
-        arrived: places of those that are known to be stored; None where it must be asked.
+        last: place of the last message.
+        digest: digest of that message.
+        count: number of messages.
+        floors: queue to an offset below which none of the messages can be.
+        before: queue to the message before that offset, which proves that the queue is still the same.
+        arrived: places of messages known to be stored; None if the queues must be read.
     """
 
     last: Place
@@ -82,12 +82,12 @@ class Round:
 
 
 class Journal(Protocol):
-    """What survives the end of a process.
+    """State that survives the end of a process.
 
     Attributes:
-        run: in the mark of every message.
-        targets: queue to the queue that its messages go to.
-        before: queue to what was before the messages of the last round that went there; see :class:`Round`.
+        run: id of the run, in the mark of every message.
+        targets: original queue to target queue.
+        before: queue to the message before those of the last round sent there; see :class:`Round`.
     """
 
     run: str
@@ -95,13 +95,13 @@ class Journal(Protocol):
     before: dict[MessageQueue, Last]
 
     def aim(self, targets: Mapping[Origin, MessageQueue]) -> None:
-        """Keep further targets."""
+        """Store further targets."""
 
     def begin(self, begun: Round) -> None:
-        """A round begins: durable when this returns."""
+        """Record the start of a round; durable when this returns."""
 
     def end_round(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
-        """All messages of a round are stored or refused."""
+        """Record that all messages of a round are stored or refused."""
 
     def stop_round(self, arrived: Sequence[Place]) -> None:
-        """A round has ended early; exactly these of it are stored."""
+        """Record that a round ended early, with exactly these messages stored."""

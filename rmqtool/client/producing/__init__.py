@@ -1,1 +1,1 @@
-"""Sending: messages, the choice of a queue, attempts, batches."""
+"""Sending: messages, queue selection, attempts, batches."""

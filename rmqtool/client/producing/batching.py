@@ -1,4 +1,4 @@
-"""Messages that go together: looked at, and put into as few bodies as hold them (common.message.MessageBatch)."""
+"""Validate messages and pack them into as few batches as possible (common.message.MessageBatch)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Batch:
     """Messages of one request.
 
     Attributes:
-        messages: each with all of its properties.
-        items: flag, body and properties of each, as they are sent.
+        messages: messages with all their properties.
+        items: flag, body and encoded properties of each message.
     """
 
     messages: Sequence[tuple[Message, dict[str, str]]]
@@ -26,7 +26,7 @@ class Batch:
 
     @property
     def body(self) -> bytes:
-        """Of the request."""
+        """The body of the request."""
         return build_batch(self.items)
 
 
@@ -39,17 +39,17 @@ def batches(
     max_message_size: int,
     limit: int,
 ) -> list[Batch]:
-    """All of the messages in order. There may be very many: what is done for each is kept small.
+    """Pack messages into batches, in order. Optimised for many messages.
 
     Args:
-        unique_ids: for those that have none.
-        more: properties of each.
+        unique_ids: ids for messages that have none.
+        more: properties to add to each message.
         separated: properties end with a separator.
-        limit: bytes of one batch.
+        limit: maximum bytes per batch.
 
     Raises:
-        Rejected: messages that cannot go together, or one that brokers would not take.
-        FormatError: properties that cannot be sent.
+        Rejected: the messages cannot be sent together, or brokers would refuse one.
+        FormatError: properties that cannot be encoded.
     """
     bodies = [message.body for message in messages]
     same = UNIQ_KEY not in more and _say_the_same(messages)
@@ -79,7 +79,7 @@ def batches(
 
 
 def _say_the_same(messages: Sequence[Message]) -> bool:
-    """Whether nothing but flag, body and unique id tells them apart."""
+    """Whether the messages differ only in flag, body and unique id."""
     settings = {
         (message.topic, message.tags, message.wait_store_ok, message.delay_level, message.deliver_at)
         for message in messages
@@ -90,7 +90,7 @@ def _say_the_same(messages: Sequence[Message]) -> bool:
 def _number(
     common: Mapping[str, str], unique_ids: Sequence[str], *, separated: bool
 ) -> tuple[list[dict[str, str]], list[bytes]]:
-    """(properties of each message, these as they are sent) where only the unique ids differ."""
+    """(properties of each message, these encoded) for messages that differ only in unique ids."""
     begin = build(common, trailing_separator=True) + UNIQ_KEY.encode() + bytes([NAME_END])
     end = bytes([ITEM_END]) if separated else b""
     texts = [begin + unique_id.encode() + end for unique_id in unique_ids]
@@ -98,7 +98,7 @@ def _number(
 
 
 def _are_alike(messages: Sequence[Message], all_named: Sequence[Mapping[str, str]]) -> bool:
-    """Whether what is looked at for the first of them holds for all, but for their bodies."""
+    """Whether validating the first message covers all, except for their bodies."""
     return (
         len({message.topic for message in messages}) == 1
         and len({named[WAIT] for named in all_named}) == 1
@@ -107,10 +107,10 @@ def _are_alike(messages: Sequence[Message], all_named: Sequence[Mapping[str, str
 
 
 def _split(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
-    """The runs of messages that fill one batch each.
+    """Slices of messages, one per batch.
 
     Raises:
-        Rejected: one does not fit into any.
+        Rejected: a message does not fit into a batch.
     """
     begin = taken = 0
     for number, (_flag, body, text) in enumerate(items):

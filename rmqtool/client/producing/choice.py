@@ -1,4 +1,4 @@
-"""Which queue a message goes to, by the rules of 4.9 and of 5.3 (impl.producer.TopicPublishInfo, latency.*)."""
+"""Select the queue for a message, by the rules of 4.9 and of 5.3 (impl.producer.TopicPublishInfo, latency.*)."""
 
 import asyncio
 import random
@@ -26,13 +26,13 @@ def _index() -> QueueIndex:
 
 
 class QueueChoice:
-    """Round robin over the queues of each topic; brokers that fail are left out.
+    """Round robin over the queues of each topic, avoiding brokers that fail.
 
     Args:
-        release: whose client is followed.
-        tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
-        detected: a detector finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
-            did not answer count as unreachable as well, not only those that refused.
+        release: the Java client to follow.
+        tolerant: remember slow and failing brokers across messages (``sendLatencyFaultEnable``).
+        detected: a detector notices when brokers are reachable again (``startDetectorEnable``, 5.3): then brokers that
+            did not answer count as unreachable too, not only those that refused.
         clock: ms since the epoch.
     """
 
@@ -45,10 +45,10 @@ class QueueChoice:
         self._selectors: dict[str, tuple[Route, Selector]] = {}
 
     def queue(self, route: Route, last_broker: str | None = None) -> MessageQueue:
-        """The queue for the next attempt; the route has some.
+        """The queue for the next attempt; the route must have queues.
 
         Args:
-            last_broker: of the attempt of the same message that failed before.
+            last_broker: broker of the previous failed attempt for this message.
         """
         selector = self._selector(route)
         if self._faults is not None and self._release.is_5:
@@ -58,17 +58,19 @@ class QueueChoice:
         return MessageQueue(chosen.topic, chosen.broker_name, chosen.queue_id)
 
     def note_answer(self, broker_name: str, millis: int) -> None:
-        """A broker has taken a message within that time; in 5.3 it stays left out as long as it was to be."""
+        """Record that a broker stored a message within ``millis``; in 5.3 a broker being avoided stays so until its
+        time.
+        """
         if self._faults is not None:
             self._faults.update(broker_name, millis, isolation=False)
             self._unreachable.discard(broker_name)
 
     def note_failure(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
-        """An attempt has failed after that time.
+        """Record that an attempt failed after ``millis``.
 
         Args:
-            refused: by the broker's own answer.
-            unasked: it was not even asked, for no route has its address; in 5.3 it is not blamed for that.
+            refused: the broker answered with an error.
+            unasked: no request was sent, as no route has its address; in 5.3 this does not count against it.
         """
         if self._faults is None:
             return
@@ -81,20 +83,20 @@ class QueueChoice:
 
     @property
     def unreachable(self) -> list[str]:
-        """Names of brokers that are only tried again when they have answered."""
+        """Names of brokers that are avoided until they answer the detector."""
         return sorted(self._unreachable)
 
     def left_out(self, broker_name: str) -> int:
-        """For how many ms more a broker is left out."""
+        """For how many more ms a broker is avoided."""
         return 0 if self._faults is None else self._faults.left_out(broker_name)
 
     def note_reached(self, broker_name: str) -> None:
-        """A broker that was unreachable has answered."""
+        """Record that an unreachable broker has answered."""
         self._unreachable.discard(broker_name)
 
     def _selector(self, route: Route) -> Selector:
-        known, selector = self._selectors.get(route.topic, (None, None))
-        if selector is None or known != route:
+        previous_route, selector = self._selectors.get(route.topic, (None, None))
+        if selector is None or previous_route != route:
             queues = [QueueName(item.topic, item.broker_name, item.queue_id) for item in route.writable]
             index = _index() if selector is None else selector.index
             faults = None if self._release.is_5 else self._faults
@@ -103,7 +105,9 @@ class QueueChoice:
         return selector
 
     def _reachable(self, selector: Selector, faults: Faults, last_broker: str | None) -> QueueName:
-        """The rule of 5.3: available, else reachable, and not where the last attempt went; else the next one."""
+        """The rule of 5.3: an available queue, else a reachable one, not on the last attempt's broker; else the next
+        queue.
+        """
         if last_broker is not None:
             selector.index = _index()
 
@@ -120,14 +124,14 @@ class QueueChoice:
 
 
 _DETECT_EVERY = 3.0  # s
-_DETECT_TIMEOUT = 0.2  # s that a broker has
+_DETECT_TIMEOUT = 0.2  # s for a broker to answer
 
 
 async def watch(cluster: Cluster, choice: QueueChoice, topic: Callable[[], str]) -> None:
-    """Ask brokers that are unreachable for the end of a queue, for ever; one that answers is reached again (5.x).
+    """Probe unreachable brokers forever by asking for the end of a queue; one that answers is reachable again (5.x).
 
     Args:
-        topic: of the queue; nobody is asked as long as it is empty.
+        topic: gives the topic of the queue; nothing is sent while it is empty.
     """
     while True:
         await asyncio.sleep(_DETECT_EVERY)
@@ -141,7 +145,7 @@ async def _detect(cluster: Cluster, choice: QueueChoice, broker_name: str, topic
         address = cluster.address(broker_name)
         await cluster.ask(address, cluster.request(RequestCode.GET_MAX_OFFSET, header), _DETECT_TIMEOUT)
     except NoRoute:
-        choice.note_reached(broker_name)  # it is gone: there is nothing to remember
+        choice.note_reached(broker_name)  # the broker no longer exists: forget it
     except (ClientError, RemotingError):
         return
     else:

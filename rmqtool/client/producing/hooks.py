@@ -1,6 +1,6 @@
-"""What looks on while messages are sent (client.hook). Every method may be left as it is.
+"""Hooks that observe sending (client.hook). Override the methods you need.
 
-A hook that fails is logged; the message is sent all the same.
+An error in a hook is logged; the message is sent nevertheless.
 """
 
 import time
@@ -16,15 +16,15 @@ from rmqtool.client.producing.requests import Outgoing
 
 @dataclass(kw_only=True)
 class Sending:
-    """One request that sends something (SendMessageContext).
+    """One send request (SendMessageContext).
 
     Attributes:
-        topics, properties, bodies: of each message in it.
-        half: the message waits for the end of a transaction.
+        topics, properties, bodies: of each message in the request.
+        half: the message is a half message of a transaction.
         began: ms since the epoch.
-        took: ms, once it is answered, or has failed.
-        results: one for each message, where it was stored.
-        error: why it was not.
+        took: duration in ms, once it was answered or has failed.
+        results: one per message, if stored.
+        error: the error otherwise.
     """
 
     group: str
@@ -41,20 +41,20 @@ class Sending:
 
 
 class SendHook:
-    """Sees each attempt to send (SendMessageHook)."""
+    """Observes each attempt to send (SendMessageHook)."""
 
     def before(self, sending: Sending) -> None:
-        """It is about to go out."""
+        """Called before the request is sent."""
 
     def after(self, sending: Sending) -> None:
-        """It was answered, or has failed."""
+        """Called after it was answered or has failed."""
 
 
 class SendHooks:
-    """Those of one producer.
+    """The hooks of one producer.
 
     Args:
-        group: as the application knows it.
+        group: the application's name of the group, without namespace.
     """
 
     def __init__(self, group: str, hooks: Sequence[object]) -> None:
@@ -62,7 +62,7 @@ class SendHooks:
         self._hooks = [hook for hook in hooks if isinstance(hook, SendHook)]
 
     def before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> Sending | None:
-        """An attempt is about to be made; None where nobody looks on."""
+        """Call the hooks before an attempt; None if there are none."""
         if not self._hooks:
             return None
         sending = Sending(
@@ -80,7 +80,7 @@ class SendHooks:
     def after(
         self, sending: Sending | None, results: Sequence[SendResult] = (), error: Exception | None = None
     ) -> None:
-        """It was made."""
+        """Call the hooks after the attempt."""
         if sending is not None:
             sending.took, sending.results, sending.error = time.time_ns() // 1_000_000 - sending.began, results, error
             tell_hooks([hook.after for hook in self._hooks], sending)
@@ -88,11 +88,11 @@ class SendHooks:
 
 @dataclass(kw_only=True)
 class EndTransactionContext:
-    """How a transaction was said to have ended (EndTransactionContext).
+    """The reported outcome of a transaction (EndTransactionContext).
 
     Attributes:
         state: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-        checked: the broker had asked.
+        checked: the report answers a broker's check.
     """
 
     group: str
@@ -106,7 +106,7 @@ class EndTransactionContext:
 
 
 class EndHook:
-    """Sees how transactions end (EndTransactionHook)."""
+    """Observes the ends of transactions (EndTransactionHook)."""
 
     def ended(self, ending: EndTransactionContext) -> None:
-        """The end of a transaction goes to the broker."""
+        """Called before the outcome is sent to the broker."""

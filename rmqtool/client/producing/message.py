@@ -1,4 +1,4 @@
-"""Messages to send, and what became of them (common.message.Message, client.producer.SendResult)."""
+"""Messages to send, and send results (common.message.Message, client.producer.SendResult)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
 
-DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x
+DELIVER_MS = "TIMER_DELIVER_MS"  # 5.x
 
 
-@dataclass(slots=True)  # not frozen: making a message takes a quarter of the time
+@dataclass(slots=True)  # not frozen: creating a message then takes a quarter of the time
 class Message:
     """A message.
 
     Attributes:
-        tags: its tag.
-        keys: texts that it can be found by; none holds a blank.
-        properties: the application's own, or all of them by RocketMQ's names.
+        tags: the message's tag.
+        keys: keys by which it can be looked up; without spaces.
+        properties: the application's own properties, or all properties by RocketMQ's names.
         delay_level: 1 to 18 by default; 0 is no delay.
-        deliver_at: ms since the epoch at which consumers are to get it; brokers of 5.x only.
-        wait_store_ok: answered when the broker has flushed and copied it as it is set to.
+        deliver_at: delivery time, ms since the epoch; only brokers of 5.x.
+        wait_store_ok: acknowledge only after the broker has flushed and replicated it according to its settings.
     """
 
     topic: str
@@ -35,11 +35,11 @@ class Message:
     wait_store_ok: bool = True
 
     def all_properties(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
-        """All that it says, as properties.
+        """All fields, as properties.
 
         Args:
-            more: properties that count more than its own.
-            unique_id: for a message that has none yet.
+            more: properties that override the message's own.
+            unique_id: unique id if the message has none yet.
         """
         named = dict(self.properties)
         if WAIT not in named:
@@ -60,15 +60,15 @@ class Message:
 
 
 class SendResult(NamedTuple):
-    """What the broker said of a message that it has stored.
+    """A broker's answer for a stored message.
 
     Attributes:
-        status: SEND_OK, or the reason why it is not as safe as the broker is set to make it.
-        message_id: its unique id.
-        offset_message_id: the broker's id, by which the message can be looked up there.
-        recall_handle: by which a message that waits for its time can be called back (5.x).
-        maybe_in: queues that may hold the message a second time: one for each earlier attempt that was not answered, or
-            that stored it and was followed by another one.
+        status: SEND_OK, or the reason why the message is stored less safely than configured.
+        message_id: the unique id.
+        offset_message_id: the broker's id, with which it finds the message.
+        recall_handle: handle to recall a message that waits for its delivery time (5.x).
+        maybe_in: queues that may have the message a second time: one for each earlier attempt that was not answered, or
+            that stored it and was followed by another attempt.
     """
 
     status: str
@@ -84,22 +84,22 @@ class SendResult(NamedTuple):
 
 
 class NotSent(ClientError):
-    """A message that was not acknowledged.
+    """A message was not acknowledged.
 
     Attributes:
-        code: of the broker's last answer, where there was one.
-        maybe_in: queues that may hold it all the same: one for each attempt that was not answered.
-        sent: of several messages those that were acknowledged before, in their order.
-        tried: how many came next, in the request that failed.
+        code: response code of the broker's last answer, if there was one.
+        maybe_in: queues that may have the message nevertheless: one for each unanswered attempt.
+        sent: of several messages, those acknowledged before the failure, in order.
+        tried: number of messages in the failed request.
     """
 
-    def __init__(self, words: str, *, code: int | None = None, maybe_in: Sequence[MessageQueue] = ()) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, *, code: int | None = None, maybe_in: Sequence[MessageQueue] = ()) -> None:
+        super().__init__(text)
         self.code, self.maybe_in = code, tuple(maybe_in)
         self.sent: list[SendResult] = []
         self.tried = 1
 
     @property
     def maybe_stored(self) -> bool:
-        """Whether it may be stored although nobody has acknowledged it."""
+        """Whether the message may be stored although it was not acknowledged."""
         return bool(self.maybe_in)

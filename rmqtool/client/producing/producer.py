@@ -27,24 +27,23 @@ from rmqtool.rules.sending import batch_properties, check_message
 
 Select: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 _INSTANCE = "INSTANCE_ID"
-BATCH_BYTES = 4_000_000  # of one request, below what any broker takes
+BATCH_BYTES = 4_000_000  # per request, below the default limit of brokers
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions(Packing):
-    """Settings, with the defaults of the Java client.
+    """Settings of a producer, with the defaults of the Java client.
 
     Attributes:
-        timeout: seconds for a message, all attempts together.
-        attempt_timeout: seconds for one attempt; all that are left by default (``sendMsgMaxTimeoutPerRequest``).
-        retries: further attempts when one fails.
-        retry_not_stored: try another broker too where a message was stored, but not as safely as it should be.
-        fault_tolerance: leave out brokers that failed or were slow with messages before (``sendLatencyFaultEnable``).
-        detector: ask brokers that were left out as unreachable every now and then whether they are there again
-            (``startDetectorEnable``, of 5.x).
-        batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it behind the
-            ids of the messages, and readers take it for the id of each.
-        hooks: see each attempt, and how transactions end.
+        timeout: seconds for a message, including all attempts.
+        attempt_timeout: seconds for one attempt; by default all that are left (``sendMsgMaxTimeoutPerRequest``).
+        retries: further attempts after a failure.
+        retry_not_stored: also try another broker if a message was stored, but less safely than configured.
+        fault_tolerance: avoid brokers that failed or were slow before (``sendLatencyFaultEnable``).
+        detector: regularly probe brokers avoided as unreachable (``startDetectorEnable``, 5.x).
+        batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it after the
+            ids of the messages, and readers then see it as the id of each message.
+        hooks: called for each attempt, and at the end of transactions.
     """
 
     timeout: float = 3.0
@@ -58,19 +57,21 @@ class ProducerOptions(Packing):
 
 
 def by_hash(key: str) -> Select:
-    """The queue for a sharding key: the same for each message with that key, also from Java, while queues stay."""
+    """Select a queue by a sharding key, as in Java: the same queue for the same key, as long as the queues are the
+    same.
+    """
     return lambda queues: queues[abs(java_hash(key)) % len(queues)]
 
 
 class Producer(Member):
-    """Sends messages. Use as an asynchronous context manager; several sends may be under way at a time.
+    """Sends messages. Use as an asynchronous context manager; concurrent sends are allowed.
 
     Args:
         client: addresses of name servers, options of a client, or a shared cluster.
-        group: of producers that do the same.
+        group: the producer group.
 
     Raises:
-        ValueError: no name for a group, or options that mean nothing.
+        ValueError: an invalid group name, or invalid options.
         NotReached: no name server is given.
     """
 
@@ -90,7 +91,7 @@ class Producer(Member):
         self._hooks = SendHooks(without_namespace(self._namespace, self.group), self.options.hooks)
         self._watching: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[SendResult]] = set()
-        self._topic = ""  # one that was sent to, to detect brokers with
+        self._topic = ""  # a topic that was sent to, for the detector
 
     async def _join(self) -> None:
         self.cluster.groups.add_producer(self.group)
@@ -98,7 +99,7 @@ class Producer(Member):
             self._watching = asyncio.create_task(watch(self.cluster, self._choice, lambda: self._topic))
 
     async def close(self) -> None:
-        """Wait for what is being sent, leave the group, and close the connections that are this producer's own."""
+        """Wait for messages being sent, leave the group, and close own connections."""
         await super().close()
 
     async def _leave(self) -> None:
@@ -110,7 +111,7 @@ class Producer(Member):
     # -- what is asked for --------------------------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of a topic may go to.
+        """The writable queues of a topic.
 
         Raises:
             NoRoute: there are none.
@@ -129,13 +130,13 @@ class Producer(Member):
         """Send a message; it is stored when this returns.
 
         Args:
-            queue: where it is to go; then there is one attempt.
-            select: chooses the queue; then too. :func:`by_hash` keeps messages of a key in order.
-            timeout: seconds, for all attempts together.
+            queue: the queue to send to, in a single attempt.
+            select: selects the queue, for a single attempt. :func:`by_hash` keeps messages of a key in order.
+            timeout: seconds for all attempts together.
 
         Raises:
-            NotSent: it was not acknowledged.
-            ValueError: no message that a broker would take.
+            NotSent: the message was not acknowledged.
+            ValueError: brokers would refuse the message.
         """
         return (await self._send(self._outgoing(message), queue, select, timeout))[0]
 
@@ -147,7 +148,7 @@ class Producer(Member):
         select: Select | None = None,
         timeout: float | None = None,
     ) -> "asyncio.Task[SendResult]":
-        """As :meth:`send`, without waiting: the task has the result. :meth:`close` waits for it."""
+        """As :meth:`send`, without waiting: returns a task. :meth:`close` waits for it."""
         task = asyncio.create_task(self.send(message, queue=queue, select=select, timeout=timeout))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -161,26 +162,26 @@ class Producer(Member):
         select: Select | None = None,
         timeout: float | None = None,
     ) -> Replied:
-        """Send a message, and wait until its consumer has answered (see :func:`.replying.reply_to`).
+        """Send a message, and wait for its consumer's reply (see :func:`.replying.reply_to`).
 
         Args:
-            timeout: seconds for both.
+            timeout: seconds for sending and reply together.
 
         Raises:
-            NotSent: it was not acknowledged.
-            NoReply: no answer came in time.
-            ValueError: no message that a broker would take.
+            NotSent: the message was not acknowledged.
+            NoReply: no reply arrived in time.
+            ValueError: brokers would refuse the message.
         """
         limit = self.options.timeout if timeout is None else timeout
         clock = asyncio.get_running_loop().time
         end = clock() + limit
         replies = self.cluster.share(Replies)
-        asked, answer = replies.asking(message, limit)
+        request, answer = replies.asking(message, limit)
         try:
-            outgoing = self._outgoing(asked)
-            known = self.cluster.knows(outgoing.topic)
+            outgoing = self._outgoing(request)
+            route_known = self.cluster.knows(outgoing.topic)
             await self._try_route(outgoing.topic)
-            if not known:  # a broker hands an answer only to clients that it has heard of
+            if not route_known:  # a broker forwards a reply only to clients that have sent it a heartbeat
                 await self.cluster.heartbeat()
             sent = (await self._send(outgoing, queue, select, max(end - clock(), 0)))[0]
             try:
@@ -189,7 +190,7 @@ class Producer(Member):
             except TimeoutError:
                 raise NoReply(f"{message.topic}: no answer within {limit:g} s", sent) from None
         finally:
-            replies.forget(asked)
+            replies.forget(request)
 
     async def send_batch(
         self,
@@ -200,15 +201,15 @@ class Producer(Member):
         timeout: float | None = None,
         limit: int = BATCH_BYTES,
     ) -> list[SendResult]:
-        """Send messages of one topic together, in as few requests as hold them; a result for each message.
+        """Send messages of one topic in as few requests as possible; returns a result for each message.
 
         Args:
-            timeout: seconds for one request.
-            limit: bytes of one request.
+            timeout: seconds per request.
+            limit: bytes per request.
 
         Raises:
-            NotSent: one was not acknowledged; its ``sent`` tells of those before it that were.
-            ValueError: messages that cannot go together, or one that a broker would not take.
+            NotSent: a request was not acknowledged; ``sent`` has the results of the messages before.
+            ValueError: the messages cannot be sent together, or brokers would refuse one.
         """
         packed = batches(
             messages, self.cluster.unique_id.take(len(messages)), self._instance,
@@ -235,11 +236,11 @@ class Producer(Member):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
     ) -> str:
-        """Send a message without an answer: whether it is stored is not known. Its unique id.
+        """Send a message without waiting for an acknowledgement; returns its unique id.
 
         Raises:
             NotSent: there was no connection.
-            ValueError: no message that a broker would take.
+            ValueError: brokers would refuse the message.
         """
         outgoing = self._outgoing(message)
         try:
@@ -254,13 +255,13 @@ class Producer(Member):
         return outgoing.properties[UNIQ_KEY]
 
     async def recall(self, topic: str, handle: str, broker_name: str) -> str:
-        """Call back a message that still waits for its time (5.x). Its unique id.
+        """Recall a message that is waiting for its delivery time (5.x); returns its unique id.
 
         Args:
-            handle, broker_name: of the result of its sending.
+            handle, broker_name: from the message's send result.
 
         Raises:
-            BrokerError: the broker does not do so, or it is too late.
+            BrokerError: the broker does not support it, or it is too late.
             NoRoute, RemotingError: the broker is not reached.
         """
         topic = self._name(topic)
@@ -285,7 +286,7 @@ class Producer(Member):
         return with_namespace(self._namespace, topic)
 
     def _known_as(self, queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
-        """The queues with the name of the topic that applications have for it."""
+        """The queues with the application's name of the topic, without namespace."""
         if not self._namespace:
             return tuple(queues)
         topic = without_namespace(self._namespace, queues[0].topic)
@@ -297,20 +298,22 @@ class Producer(Member):
         return self._known_as([self._choice.queue(route, last_broker)])[0]
 
     def _outgoing(self, message: Message) -> Outgoing:
-        """A message as it is sent, with an id, and with the names that brokers know."""
+        """Prepare a message: add an id, and use the names with namespace."""
         named = message.all_properties(self._instance, self.cluster.unique_id())
         check_message(message.topic, message.body, self.options.max_message_size)
-        build(named, trailing_separator=self._packer.separated)  # which may refuse them
+        build(named, trailing_separator=self._packer.separated)  # raises if they cannot be encoded
         return self._packer.single(message, self._topic_at_brokers(message, named), named)
 
     def _topic_at_brokers(self, message: Message, named: Mapping[str, str]) -> str:
-        """The topic with the namespace; a reply's has none."""
+        """The topic with the namespace; a reply topic has none."""
         return message.topic if named.get(MESSAGE_TYPE) == REPLY else self._name(message.topic)
 
     async def _send(
         self, outgoing: Outgoing, queue: MessageQueue | None, select: Select | None, timeout: float | None
     ) -> list[SendResult]:
-        """Make attempts until one succeeds; the results name the queues that other attempts may have stored it in."""
+        """Try until an attempt succeeds; results name the queues in which other attempts may have stored the
+        message.
+        """
         topic, attempts = outgoing.topic, 1 if queue or select else 1 + self.options.retries
         clock = asyncio.get_running_loop().time
         end = clock() + (self.options.timeout if timeout is None else timeout)
@@ -336,7 +339,7 @@ class Producer(Member):
                 self._choice.note_failure(last, _millis(begin, clock()), refused=True)
                 if err.code not in self._retry_codes:
                     break
-            except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
+            except (ClientError, RemotingError) as err:  # also for a broker without a master: another one may have one
                 error = err
                 if isinstance(err, RemotingError) and not isinstance(err, NotReached):
                     maybe_in.append(chosen)

@@ -1,7 +1,7 @@
-"""Requests that other clients answer, by way of a broker (client.producer.RequestResponseFuture, utils.MessageUtil).
+"""Requests and replies between clients, through a broker (client.producer.RequestResponseFuture, utils.MessageUtil).
 
-A request is a message like any other; its consumer sends back the message that :func:`reply_to` makes of it,
-and the broker hands that to the client which waits.
+A request is an ordinary message. Its consumer sends the message built by :func:`reply_to`, and the broker forwards it
+to the waiting client.
 """
 
 import asyncio
@@ -31,25 +31,25 @@ _CLUSTER = "CLUSTER"
 
 
 class NoReply(ClientError):
-    """A request was stored, and nobody answered it in time.
+    """A request was stored, but nobody replied in time.
 
     Attributes:
-        sent: where it is.
+        sent: the send result of the request.
     """
 
-    def __init__(self, words: str, sent: SendResult) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, sent: SendResult) -> None:
+        super().__init__(text)
         self.sent = sent
 
 
 @dataclass(frozen=True)
 class Replied:
-    """An answer to a request.
+    """A reply to a request.
 
     Attributes:
-        body: as the one who answered sent it.
-        properties: all of them, by RocketMQ's names.
-        born_timestamp: when it was sent, ms.
+        body: the body as the replying client sent it.
+        properties: all properties, by RocketMQ's names.
+        born_timestamp: when the reply was sent, ms.
     """
 
     topic: str
@@ -60,13 +60,13 @@ class Replied:
 
 
 def reply_to(properties: Mapping[str, str], body: bytes) -> Message:
-    """The message that answers a request, to be sent with any producer.
+    """Build the reply to a request, to be sent with any producer.
 
     Args:
-        properties: of the request, as it was received.
+        properties: properties of the received request.
 
     Raises:
-        ValueError: it is no request.
+        ValueError: the message is not a request.
     """
     if not all(properties.get(name) for name in (_CLUSTER, CORRELATION, REPLY_TO)):
         raise ValueError("the message is no request: it does not say who waits for an answer")
@@ -75,7 +75,7 @@ def reply_to(properties: Mapping[str, str], body: bytes) -> Message:
 
 
 class Replies:
-    """Who waits for which answer, of all producers of a client."""
+    """Pending requests of all producers of a client."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client_id = cluster.client_id
@@ -83,7 +83,9 @@ class Replies:
         cluster.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take_reply)
 
     def asking(self, message: Message, timeout: float) -> "tuple[Message, asyncio.Future[Replied]]":
-        """A message as a request of this client, and what will hold the answer; the caller calls :meth:`done`."""
+        """Turn a message into a request; returns it with the future of its reply. The caller must call
+        :meth:`forget`.
+        """
         correlation = str(uuid.uuid4())
         named = {CORRELATION: correlation, REPLY_TO: self._client_id, TTL: str(max(round(timeout * 1000), 1))}
         answer: asyncio.Future[Replied] = asyncio.get_running_loop().create_future()
@@ -91,11 +93,11 @@ class Replies:
         return replace(message, properties={**message.properties, **named}), answer
 
     def forget(self, request: Message) -> None:
-        """Nobody waits for an answer to this request any more."""
+        """Stop waiting for the reply to a request."""
         self._waiting.pop(request.properties[CORRELATION], None)
 
     def _take_reply(self, connection: Connection, request: Command) -> Command:
-        """A broker hands over an answer. One that nobody waits for any more is taken too, as in Java."""
+        """Handle a reply forwarded by a broker. A reply that nobody waits for is accepted too, as in Java."""
         try:
             header = from_fields(Reply, request.fields)
             named = parse((header.properties or "").encode())

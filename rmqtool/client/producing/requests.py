@@ -1,4 +1,4 @@
-"""One request that sends something: what goes out, and what its answer says (impl.MQClientAPIImpl.sendMessage)."""
+"""Build a send request, and parse its response (impl.MQClientAPIImpl.sendMessage)."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
 
 @dataclass(frozen=True, kw_only=True)
 class Packing:
-    """How messages are put into requests.
+    """Settings for encoding messages.
 
     Attributes:
-        compress_from: bytes from which on a body is compressed.
+        compress_from: bodies of at least this many bytes are compressed.
         compression: ``zlib``, ``lz4`` or ``zstd``.
         template: the topic whose brokers create new topics.
-        queue_nums: queues that a new topic is to have on each broker.
-        unit_mode: the client is one of a unit, as it says with each message.
+        queue_nums: queues of a new topic on each broker.
+        unit_mode: announce with each message that the client belongs to a unit.
     """
 
     compress_from: int = COMPRESS_FROM
@@ -47,13 +47,13 @@ class Packing:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A request that sends a message or a batch, before its queue is chosen.
+    """A send request for a message or a batch, before its queue is selected.
 
     Attributes:
-        topic: by its name at brokers.
-        body: as it is sent.
-        properties: of the request; those of a batch are not those of its messages.
-        messages: each with all of its properties.
+        topic: name of the topic with namespace.
+        body: encoded body of the request.
+        properties: properties of the request; for a batch, not those of its messages.
+        messages: messages with all their properties.
     """
 
     code: RequestCode
@@ -66,20 +66,20 @@ class Outgoing:
 
     @property
     def unique_ids(self) -> list[str]:
-        """Of each message."""
+        """The unique id of each message."""
         return [named[UNIQ_KEY] for _message, named in self.messages]
 
     @property
     def half(self) -> bool:
-        """Its message waits for the end of a transaction."""
+        """Whether this is a half message of a transaction."""
         return bool(self.sys_flag & TRANSACTION_PREPARED)
 
 
 class Packer:
-    """Makes requests for one group.
+    """Builds requests for one group.
 
     Attributes:
-        separated: properties end with a separator, as those of 5.x do.
+        separated: properties end with a separator, as in 5.x.
     """
 
     def __init__(self, cluster: Cluster, group: str, packing: Packing) -> None:
@@ -87,10 +87,10 @@ class Packer:
         self.separated = cluster.options.release.trailing_separator
 
     def single(self, message: Message, topic: str, named: Mapping[str, str]) -> Outgoing:
-        """A message by itself: a reply has a code of its own.
+        """Prepare a single message; a reply has its own request code.
 
         Args:
-            named: all of its properties.
+            named: all properties of the message.
         """
         packing = self._packing
         prepared = TRANSACTION_PREPARED if named.get(TRAN_MSG, "").lower() == "true" else 0
@@ -102,7 +102,7 @@ class Packer:
         return Outgoing(code, topic, body, named, [(message, named)], message.flag, sys_flag)
 
     def request(self, outgoing: Outgoing, queue: MessageQueue) -> Command:
-        """The request for a queue."""
+        """Build the request for a queue."""
         header = h.Send(
             producer_group=self._group,
             topic=outgoing.topic,
@@ -122,14 +122,14 @@ class Packer:
 
 
 def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, address: str) -> list[SendResult]:
-    """A result for each message of a request.
+    """The send result of each message of a request.
 
     Args:
-        queue: with the topic's name as applications know it.
+        queue: the queue, with the application's name of the topic.
 
     Raises:
-        BrokerError: it was not stored.
-        BadAnswer: the answer does not tell where it is.
+        BrokerError: the message was not stored.
+        BadAnswer: the answer lacks the message's position.
     """
     status = SEND_STATUSES.get(response.code)
     if status is None:
@@ -141,7 +141,7 @@ def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, addre
         raise BadAnswer(f"{address}: a message in queue {sent.queue_id} that was sent to queue {queue.queue_id}")
     unique_ids, ids = outgoing.unique_ids, sent.msg_id.split(",")
     if len(ids) != len(unique_ids):
-        ids = [sent.msg_id] * len(unique_ids)  # topics of 5.x that keep a batch as one record have one id for it
+        ids = [sent.msg_id] * len(unique_ids)  # 5.x topics that store a batch as one record return one id
     stored = MessageQueue(queue.topic, queue.broker_name, sent.queue_id)
     more = sent.transaction_id, sent.recall_handle, sent.msg_region or "DefaultRegion", sent.trace_on != "false", ()
     each = zip(

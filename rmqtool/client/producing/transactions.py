@@ -1,4 +1,4 @@
-"""Messages that consumers get when a transaction of one's own was committed (client.producer.TransactionMQProducer)."""
+"""Messages delivered only if a local transaction commits (client.producer.TransactionMQProducer)."""
 
 import asyncio
 import inspect
@@ -33,7 +33,7 @@ _PREPARED, _GROUP, _DELAY = "TRAN_MSG", "PGROUP", "DELAY"
 
 
 class State(IntEnum):
-    """How a transaction ended, as it is said on the wire."""
+    """Outcome of a transaction, with its code on the wire."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -44,14 +44,14 @@ _STATE_NAMES = {State.UNKNOWN: "UNKNOW", State.COMMIT: "COMMIT_MESSAGE", State.R
 
 
 class NotEnded(ClientError):
-    """A message of a transaction is stored, and its broker has not said that it knows the end.
+    """A half message is stored, but its broker has not confirmed the outcome.
 
     Attributes:
-        sent: where it is.
+        sent: the send result of the half message.
     """
 
-    def __init__(self, words: str, sent: SendResult) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, sent: SendResult) -> None:
+        super().__init__(text)
         self.sent = sent
 
 
@@ -60,11 +60,11 @@ Check: TypeAlias = Callable[[Received], State | Awaitable[State]]
 
 
 class TransactionProducer(Producer):
-    """Sends messages of transactions.
+    """Sends transactional messages.
 
     Args:
-        check: tells how the transaction of a message ended, for brokers that have not heard of it. A function that is
-            no coroutine runs in a thread.
+        check: returns the outcome of a message's transaction, for brokers that do not know it. Runs in a thread unless
+            it is a coroutine function.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TransactionProducer(Producer):
         self.cluster.share(_Checks).producers[self.group] = self
 
     async def close(self) -> None:
-        """Leave the group; brokers ask others of the group from then on."""
+        """Leave the group; brokers then send checks to other members."""
         self.cluster.share(_Checks).producers.pop(self.group, None)
         await super().close()
 
@@ -90,21 +90,22 @@ class TransactionProducer(Producer):
         timeout: float | None = None,
         confirm: bool = False,
     ) -> tuple[SendResult, State]:
-        """Send a message that nobody gets yet, do what belongs to it, and say how that ended.
+        """Send a half message, execute the local transaction, and report the outcome.
 
-        Where the broker does not hear how it ended it asks later. A message with a delay goes without one, as in Java.
+        If the broker does not receive the outcome, it sends a check later. A delay of the message is ignored, as in
+        Java.
 
         Args:
-            execute: the transaction of one's own. What it raises is raised here; the state is then unknown, and brokers
-                ask for it. A function that is no coroutine runs in a thread.
+            execute: the local transaction. Its exceptions propagate; the outcome is then unknown, and brokers send
+                checks. Runs in a thread unless it is a coroutine function.
             queue, select: as for :meth:`send`.
-            confirm: wait until the broker has said that it knows the end. The Java client does not.
+            confirm: wait until the broker confirms the outcome. The Java client does not.
 
         Raises:
-            NotEnded: that was to be confirmed, and was not. Told again, a broker might deliver the message twice; so
-                that is not done, and the broker asks by itself if it has not heard it.
-            NotSent: the message was not stored; the transaction did not begin.
-            ValueError: no message that a broker would take.
+            NotEnded: with ``confirm``, no confirmation arrived. The outcome is not reported again, as the broker might
+                then deliver the message twice; it sends a check if it does not know the outcome.
+            NotSent: the half message was not stored; the transaction did not begin.
+            ValueError: brokers would refuse the message.
         """
         own = {name: value for name, value in message.properties.items() if name != _DELAY}
         prepared = replace(message, delay_level=0, properties={**own, _PREPARED: "true", _GROUP: self.group})
@@ -114,7 +115,7 @@ class TransactionProducer(Producer):
         except FormatError as err:
             text = f"{message.topic}: the broker does not say where it is: {err}"
             raise NotSent(text, maybe_in=(*sent.maybe_in, sent.queue)) from err
-        state = State.ROLLBACK  # what is not as safe as it should be is not begun
+        state = State.ROLLBACK  # a half message stored less safely than configured: do not begin
         try:
             if sent.status == "SEND_OK":
                 state = State.UNKNOWN
@@ -131,7 +132,7 @@ class TransactionProducer(Producer):
                 topic=self._name(message.topic) if self._release.is_5 else None,
                 bname=sent.queue.broker_name,
             )
-            confirmed = confirm and state != State.UNKNOWN  # which no broker answers
+            confirmed = confirm and state != State.UNKNOWN  # brokers do not answer UNKNOWN
             await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
             named = prepared.all_properties()
             self._tell_end(named, message.topic, header, self._address(sent.queue))
@@ -171,10 +172,10 @@ class TransactionProducer(Producer):
         tell_hooks([hook.ended for hook in self._end_hooks], ending)
 
     async def answer_check(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
-        """A broker asks how the transaction of a message ended."""
+        """Answer a broker's check of a transaction."""
         try:
             state = State(await _call(self._check, message))
-        except Exception:  # the broker asks again
+        except Exception:  # the broker will check again
             log.exception("how the transaction of %s ended is not known", message.message_id)
             state = State.UNKNOWN
         answer = h.EndTransaction(
@@ -192,7 +193,7 @@ class TransactionProducer(Producer):
 
 
 class _Checks:
-    """Whom brokers ask, of all producers of a client."""
+    """Dispatches checks to the producers of a client."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.producers: dict[str, TransactionProducer] = {}
@@ -208,10 +209,10 @@ class _Checks:
         if isinstance(record, End):
             log.warning("%s: a question after a transaction without its message: %s", connection.peer, record.reason)
             return
-        asked = Received(MessageQueue(record.topic.decode("utf-8", "replace"), "", record.queue_id), record)
-        producer = self.producers.get(asked.properties.get(_GROUP, ""))
+        half = Received(MessageQueue(record.topic.decode("utf-8", "replace"), "", record.queue_id), record)
+        producer = self.producers.get(half.properties.get(_GROUP, ""))
         if producer is not None:
-            await producer.answer_check(connection, header, asked)
+            await producer.answer_check(connection, header, half)
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:

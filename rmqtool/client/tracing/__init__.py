@@ -1,1 +1,1 @@
-"""Message traces: what clients did with messages, kept by brokers."""
+"""Message traces: records of what clients did with messages, stored by brokers."""

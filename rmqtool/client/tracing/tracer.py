@@ -4,7 +4,7 @@ async with Tracer("127.0.0.1:9876") as tracer:
     async with Producer("127.0.0.1:9876", "senders", ProducerOptions(hooks=[tracer.sends])) as producer:
         ...
 
-A trace never holds up what it is a trace of: where records come faster than they can be sent, some are dropped.
+Tracing never delays the traced work: if records arrive faster than they can be sent, some are dropped.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from rmqtool.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-_MOST = 1024  # records that wait
-_TOGETHER = 100  # records of one message
-_BYTES = 118_000  # of one message
+_MOST = 1024  # records waiting to be sent
+_TOGETHER = 100  # records per message
+_BYTES = 118_000  # per message
 _GROUP = "_INNER_TRACE_PRODUCER"
 _TIMEOUT = 5.0  # s
-_CLOSING = 5.0  # s that what waits has, when it is closed
+_CLOSING = 5.0  # s to send waiting records on close
 _REGION, _TRACE_ON = "MSG_REGION", "TRACE_ON"
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Records of one event, and the texts that they are found by."""
+    """Records of one event, and the keys to look them up."""
 
     topic: str
     text: str
@@ -48,22 +48,22 @@ class _Entry:
 
 
 class Tracer:
-    """Sends records of what hooks see. Use as an asynchronous context manager, around what it is a trace of.
+    """Sends trace records. Use as an asynchronous context manager around the traced clients.
 
     Attributes:
-        sends: for ``ProducerOptions.hooks``.
-        endings: for those of a transaction producer, beside it.
-        consumes: for the hooks of consumers.
-        dropped: records that did not fit, or could not be sent.
+        sends: hook for ``ProducerOptions.hooks``.
+        endings: additional hook for a transaction producer.
+        consumes: hook for consumers.
+        dropped: number of records that did not fit or could not be sent.
 
     Args:
-        topic: where the records go. Brokers make the usual one themselves (``traceTopicEnable``).
-        group: part of the name of the group that sends them.
+        topic: topic of the records. Brokers create the default one themselves (``traceTopicEnable``).
+        group: part of the name of the sending group.
     """
 
     def __init__(self, client: str | ClientOptions, topic: str = TRACE, group: str = "rmqtool") -> None:
         options = ClientOptions(namesrv=client) if isinstance(client, str) else client
-        # brokers know one connection for a client id: this is another one; the topic has no namespace
+        # brokers know one connection per client id, so this client needs another id; the topic has no namespace
         options = replace(options, client_id=new_client_id(), namespace="")
         self._producer = Producer(options, f"{_GROUP}-{group}", ProducerOptions(timeout=_TIMEOUT))
         self._topic = topic
@@ -83,7 +83,7 @@ class Tracer:
         await self.close()
 
     async def close(self) -> None:
-        """Send what waits, and end."""
+        """Send the waiting records, and close."""
         if self._sending is not None:
             try:
                 async with asyncio.timeout(_CLOSING):
@@ -95,15 +95,15 @@ class Tracer:
         await self._producer.close()
 
     def covers(self, topic: str) -> bool:
-        """Whether there are traces of the messages of a topic: there are none of traces."""
+        """Whether messages of a topic are traced: trace records themselves are not."""
         return not topic.startswith(self._topic)
 
     def request_id(self) -> str:
-        """One that brings together the records of what a listener got."""
+        """A new id that links the records of one listener call."""
         return self._producer.cluster.unique_id()
 
     def add(self, topic: str, text: str, keys: Iterable[str]) -> None:
-        """Records of an event with a message of a topic."""
+        """Queue the records of an event of a message."""
         try:
             self._waiting.put_nowait(_Entry(topic, text, list(keys)))
         except asyncio.QueueFull:
@@ -132,7 +132,7 @@ class Tracer:
 
 
 def _parts(entries: Sequence[_Entry]) -> Iterable[list[_Entry]]:
-    """Those of one topic each, in parts that fit into a message."""
+    """Split entries into parts of one topic that fit into a message."""
     for _topic, group in itertools.groupby(sorted(entries, key=lambda entry: entry.topic), lambda entry: entry.topic):
         part: list[_Entry] = []
         size = 0
@@ -146,7 +146,7 @@ def _parts(entries: Sequence[_Entry]) -> Iterable[list[_Entry]]:
 
 
 class _Sends(SendHook):
-    """Records of what is sent; what has failed has none, as in Java."""
+    """Records sent messages; failed ones are not recorded, as in Java."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -180,7 +180,7 @@ class _Sends(SendHook):
 
 
 class _Endings(EndHook):
-    """Records of how transactions ended."""
+    """Records outcomes of transactions."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -207,7 +207,7 @@ class _Endings(EndHook):
 
 
 class _Consumes(ConsumeHook):
-    """Records of what listeners get, and of what they make of it."""
+    """Records listener calls and their outcomes."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer

@@ -7,7 +7,7 @@ from rmqtool.kernels.build.compiler import NotCompiled, build
 from rmqtool.kernels.load.stamp import SOURCES
 
 try:
-    for made in build(Path(SOURCES)):
-        sys.stdout.write(f"{made}\n")
+    for path in build(Path(SOURCES)):
+        sys.stdout.write(f"{path}\n")
 except NotCompiled as err:
     sys.exit(f"error: {err}")

@@ -149,6 +149,7 @@ class Broker:
     def handle(self, connection: Connection, request: Command) -> Answer:
         """Answer one request."""
         handler = self._handlers.get(request.code)
+        changes = len(self.context.state.changed_topics)
         try:
             if self._access is not None:
                 self._access.check(connection.peer, request, partial(self._find_needs, connection, request))
@@ -161,8 +162,15 @@ class Broker:
             return None
         if isinstance(response, Command):
             response.version = self.context.release.mq_version
+            if len(self.context.state.changed_topics) > changes and self.context.announced is not None:
+                return self._answer_when_announced(response, self.context.announced())
             return response
         return self._await_answer(request, response)
+
+    async def _answer_when_announced(self, response: Command, announced: Awaitable[None]) -> Command:
+        """A response to a request that has changed topics: name servers know them first."""
+        await announced
+        return response
 
     def _find_needs(self, connection: Connection, request: Command) -> dict[str, Perm] | None:
         row = REQUESTS.get(request.code)

@@ -31,8 +31,9 @@ EVERY = 30.0  # s
 _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # before an unreachable name server is tried again
-_REST = 4.0  # after a registration, wait this many times as long as it took
+_REST = 4.0  # after a registration of changes, wait this many times as long as it took
 _MOST_REST = 10.0  # s
+_MOST_WAIT = 1.0  # s for which the answer that announces a new topic waits for name servers
 
 
 class _Registered(NamedTuple):
@@ -61,6 +62,19 @@ class Registration:
         """Register changed topics at once."""
         for server in self._servers:
             server.wanted.set()
+
+    async def finish(self) -> None:
+        """Until the connected name servers know all topics of this moment, or for a second.
+
+        The answer to the first message of a topic waits for this, as in a real broker, which registers the topic
+        before it stores the message: whoever then asks for the route gets it.
+        """
+        changes = len(self._context.state.changed_topics)
+        telling = [asyncio.create_task(server.has_told(changes)) for server in self._servers]
+        if telling:
+            _done, late = await asyncio.wait(telling, timeout=_MOST_WAIT)
+            for task in late:
+                task.cancel()
 
     async def queues_of(self, topic: str) -> list[QueueName] | None:
         """The readable queues of a topic on all brokers; None if no name server knows."""
@@ -148,6 +162,8 @@ class _Server:
         self._address, self._request, self._tls = address, request, tls
         self._connection: Connection | None = None
         self._registered: _Registered | None = None
+        self._told = -1  # changes of topics in the last request that was answered
+        self._answered = asyncio.Event()  # replaced after each answer, and when the connection ends
         self._failed = False
 
     async def keep(self) -> None:
@@ -156,15 +172,18 @@ class _Server:
         while True:
             try:
                 async with open_connection(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
-                    self._connection, self._registered = connection, None
+                    self._connection, self._registered, self._told = connection, None, -1
+                    changed = False
                     while not connection.closed:
                         self.wanted.clear()
                         begun = time.monotonic()
                         await self._tell(connection)
                         took = time.monotonic() - begun
-                        await _any_of(connection.lost, seconds=min(_REST * took, _MOST_REST))
+                        if changed:
+                            await _any_of(connection.lost, seconds=min(_REST * took, _MOST_REST))
                         await _any_of(self.wanted, connection.lost, seconds=EVERY)
-                        if not self.wanted.is_set():
+                        changed = self.wanted.is_set()
+                        if not changed:
                             self._registered = None
             except RemotingError as err:
                 if not self._failed:
@@ -173,15 +192,27 @@ class _Server:
             finally:
                 self._connection = None
                 self.tried.set()
+                self._announce_answer()
             await asyncio.sleep(_PAUSE)
 
     async def _tell(self, connection: Connection) -> None:
         request, known = self._request(self._registered)
         answer = await connection.call(request, _TIMEOUT)
         self._failed, self._registered = False, None if answer.code else known
+        self._told = known.changes
         self.tried.set()
+        self._announce_answer()
         if answer.code:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)
+
+    async def has_told(self, changes: int) -> None:
+        """Until the name server has answered a registration with these changes, or is away."""
+        while self._connection is not None and self._told < changes:
+            await self._answered.wait()
+
+    def _announce_answer(self) -> None:
+        self._answered.set()
+        self._answered = asyncio.Event()
 
     async def route(self, topic: str) -> b.TopicRouteData | None:
         """The route of a topic; None if it does not know."""

@@ -110,17 +110,17 @@ class Families:
         plain, retry, dead = [], [], []
         put: list[Sample] = []
         put_bytes: list[Sample] = []
-        async for one in pace(await self._figures.topics()):
-            labels, newest = (*where, one.topic), float(one.newest)
-            if one.topic.startswith(RETRY_PREFIX):
+        async for figures in pace(await self._figures.topics()):
+            labels, newest = (*where, figures.topic), float(figures.newest)
+            if figures.topic.startswith(RETRY_PREFIX):
                 retry.append((labels, newest))
                 continue
-            if one.topic.startswith(DLQ_PREFIX):
-                dead.append(((*where, one.topic.removeprefix(DLQ_PREFIX)), newest))
+            if figures.topic.startswith(DLQ_PREFIX):
+                dead.append(((*where, figures.topic.removeprefix(DLQ_PREFIX)), newest))
                 continue
             plain.append((labels, newest))
-            put.append((labels, one.put))
-            put_bytes.append((labels, one.put_bytes))
+            put.append((labels, figures.put))
+            put_bytes.append((labels, figures.put_bytes))
         in_dead = ("cluster", "broker", "group")
         return [
             await _family("rocketmq_producer_offset", "Max offsets of a topic's queues, added up.", _TOPIC, plain),
@@ -135,37 +135,37 @@ class Families:
         diff: list[Sample] = []
         retry_diff: list[Sample] = []
         known: list[tuple[tuple[str, ...], GroupFigures]] = []
-        async for one in pace(await self._figures.groups()):
-            known.append(((settings.cluster, settings.name, one.topic, one.group), one))
-            if not one.broadcast:
-                labels = (one.group, one.topic, str(one.members), _MODELS[not one.broadcast])
-                (retry_diff if one.topic.startswith(RETRY_PREFIX) else diff).append((labels, float(one.behind)))
-        shared = [(labels, one) for labels, one in known if not one.broadcast]
-        first = [(labels, one) for labels, one in known if not one.topic.startswith(RETRY_PREFIX)]
-        waiting = [(labels, float(one.behind)) for labels, one in first if not one.broadcast]
+        async for figures in pace(await self._figures.groups()):
+            known.append(((settings.cluster, settings.name, figures.topic, figures.group), figures))
+            if not figures.broadcast:
+                labels = (figures.group, figures.topic, str(figures.members), _MODELS[not figures.broadcast])
+                (retry_diff if figures.topic.startswith(RETRY_PREFIX) else diff).append((labels, float(figures.behind)))
+        shared = [(labels, figures) for labels, figures in known if not figures.broadcast]
+        first = [(labels, figures) for labels, figures in known if not figures.topic.startswith(RETRY_PREFIX)]
+        waiting = [(labels, float(figures.behind)) for labels, figures in first if not figures.broadcast]
         return [
             await _family("rocketmq_group_diff", "Messages that a group has not consumed.", _DIFF, diff),
             await _family("rocketmq_group_retrydiff", "The same of its retries.", _DIFF, retry_diff),
             await _family("rocketmq_message_accumulation", "Messages that a group has not consumed.", _GROUP, waiting),
             await _family(
                 "rocketmq_consumer_offset", "Offsets of a group, added up.", _GROUP,
-                ((labels, float(one.consumed)) for labels, one in known),
+                ((labels, float(figures.consumed)) for labels, figures in known),
             ),
             await _family(
                 "rocketmq_group_get_latency_by_storetime", "Age in ms of the oldest message not consumed.", _GROUP,
-                ((labels, float(one.late)) for labels, one in shared),
+                ((labels, float(figures.late)) for labels, figures in shared),
             ),
             await _family(
                 "rocketmq_consumer_tps", "Messages per second that a group gets.", _GROUP,
-                ((labels, one.got) for labels, one in first),
+                ((labels, figures.got) for labels, figures in first),
             ),
             await _family(
                 "rocketmq_consumer_message_size", "Bytes per second that a group gets.", _GROUP,
-                ((labels, one.got_bytes) for labels, one in first),
+                ((labels, figures.got_bytes) for labels, figures in first),
             ),
             await _family(
                 "rocketmq_send_back_nums", "Messages that a group gave back in the last minute.", _GROUP,
-                ((labels, float(one.sent_back)) for labels, one in first),
+                ((labels, float(figures.sent_back)) for labels, figures in first),
             ),
         ]  # fmt: skip
 

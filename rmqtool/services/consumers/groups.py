@@ -33,7 +33,7 @@ class GroupLag:
 
     ``state``: ok, behind, none (no offset yet: counts as 0), expired (the next message to consume is gone), ahead (the
     offset is beyond the queue's end), unknown-topic (topics.json has no such topic), extra-queue (the topic has no such
-    read queue), unknown (the broker does not tell how far the queue goes). What a live cluster does not tell is None.
+    read queue), unknown (the broker does not report the queue's end). What a live cluster does not report is None.
     """
 
     group: str
@@ -53,7 +53,7 @@ class GroupLag:
 
     @property
     def behind(self) -> int:
-        """Its part of a sum: an offset beyond the queue's end is not a negative lag."""
+        """Its contribution to a sum: an offset beyond the queue's end is not a negative lag."""
         return max(self.diff or 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class OffsetChange:
 
 
 class _Place(NamedTuple):
-    """One queue of a group: which it is, what it has, and how the group stands in it."""
+    """One queue of a group, with its range and the group's offset."""
 
     topic: str
     queue_id: int
@@ -210,7 +210,7 @@ class ConsumerGroups:
         )
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, if there is one. Cached for each queue."""
+        """The lowest offset that consumers can read: the tier's, if there is one. Cached per queue."""
         key = queue.topic, queue.queue_id
         if key not in self._begins:
             low = queue.min_offset(self.log.min_offset)
@@ -257,7 +257,7 @@ class ConsumerGroups:
 
 
 def topic_state(topic: str, queue_id: int, config: TopicConfig | None) -> str | None:
-    """What the broker's table of topics says against a queue, if anything."""
+    """The state of a queue that contradicts the broker's topic table, or None."""
     if config is None:
         # 4.9 does not enter every internal topic, and light queues have no topic of their own
         return None if topic in SYSTEM_TOPICS or topic.startswith(LMQ_PREFIX) else "unknown-topic"
@@ -348,6 +348,6 @@ def consumer_groups(store: "Store") -> list[GroupInfo]:
 
 
 def consumer_lag(store: "Store", group: str | None = None, topic: str | None = None) -> list[GroupLag]:
-    """How far groups have come, queue by queue; all of them, or those of one group or topic."""
+    """The lag of consumer groups, queue by queue; optionally of one group or topic."""
     rows = ConsumerGroups(store.log, store.warnings.append).lag()
     return [row for row in rows if (group is None or row.group == group) and (topic is None or row.topic == topic)]

@@ -120,10 +120,10 @@ class Queues:
         """The first queue offset at or after a time. Messages only in the tier come before the local ones.
 
         Args:
-            low: the lowest offset that consumers get.
+            low: the lowest offset that consumers can read.
 
         Raises:
-            Refused: that is in the tier, and its files are not here.
+            Refused: the offset is in the tier, and the tier's files are not available.
         """
         local = queue.min_offset(self.log.min_offset)
         if self.tier is not None and low < local:

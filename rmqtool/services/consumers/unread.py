@@ -1,4 +1,4 @@
-"""What is lost to consumers when the beginning of the log is removed: unconsumed and delayed messages."""
+"""Messages lost to consumers when the beginning of the log is removed: unconsumed and delayed ones."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -32,7 +32,7 @@ class Unread:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """As text for people."""
         number = counted(self.messages, "message")
         if self.group is None:
             return f"{counted(self.messages, 'delayed message waits', 'delayed messages wait')} to be delivered"
@@ -68,7 +68,7 @@ def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[
         counts[None, SCHEDULE] = waiting
     return [
         Unread(group=group, topic=topic, messages=messages)
-        for (group, topic), messages in sorted(counts.items(), key=lambda one: (one[0][0] or "", one[0][1]))
+        for (group, topic), messages in sorted(counts.items(), key=lambda item: (item[0][0] or "", item[0][1]))
     ]
 
 

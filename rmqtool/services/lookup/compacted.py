@@ -32,8 +32,8 @@ def compacted_queue(layout: StoreLayout, topic: str, queue_id: int, warn: Warn) 
 
 
 def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> GetResult[LocatedRecord]:
-    """One pull of up to so many messages, as a master answers it: of one file, from the first message at or after the
-    offset on.
+    """One pull of at most ``max_msg_nums`` messages, as a master answers it: from one file, starting with the first
+    message at or after the offset.
     """
     low, high = queue.min_offset, queue.max_offset
     if high == 0:

@@ -61,20 +61,20 @@ def group_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
     Raises:
         CorruptFile: an offsets file is broken, and has no good ``.bak``.
     """
-    found = [load_config(layout, name, warn) for name in FILES]
-    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
+    files = [load_config(layout, name, warn) for name in FILES]
+    return (table for file in files if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
 def known_offsets(layout: StoreLayout, warn: Warn) -> Iterator[OffsetTable]:
-    """As :func:`group_offsets`, as far as the files can be read."""
-    found = [look_at_config(layout, name, warn) for name in FILES]
-    return (table for file in found if isinstance(file, ConsumerOffsets) for table in file.tables())
+    """As :func:`group_offsets`, but unreadable files only cause a warning."""
+    files = [look_at_config(layout, name, warn) for name in FILES]
+    return (table for file in files if isinstance(file, ConsumerOffsets) for table in file.tables())
 
 
 def sort_tables(tables: Iterable[OffsetTable]) -> Iterator[OffsetTable]:
-    """Tables sorted by group and topic, not copied, for there may be millions of offsets.
+    """Tables sorted by group and topic, without copying, as there may be millions of offsets.
 
-    Of two tables of the same group and topic, as two files may have them, the second counts.
+    If two files have tables of the same group and topic, the second wins.
     """
     last: OffsetTable | None = None
     for table in sorted(tables, key=lambda table: (table.group, table.topic)):

@@ -19,9 +19,9 @@ from rmqtool.store.queues.rocks import RocksQueue
 
 M = TypeVar("M")
 ReadRecord: TypeAlias = Callable[[int, int], M | None]
-"""The message of an entry's physical offset and size, in whatever form; None where it is gone."""
+"""Reads the message at a physical offset with a size; None if it is gone."""
 _SCAN_BYTES = 16_000  # bytes of queue entries that 4.9 examines in one call, or 20 per requested message
-IN_MEMORY = Limit(256 << 10, 32)  # limits of answers whose messages are
+IN_MEMORY = Limit(256 << 10, 32)  # limits of an answer whose messages are in memory, and on disk
 ON_DISK = Limit(64 << 10, 8)
 
 
@@ -91,10 +91,10 @@ def select(
     release: Release | None = None,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
-    """The result of one pull.
+    """Answer one pull.
 
     Args:
-        log_end: physical offset behind the newest message.
+        log_end: physical offset after the newest message.
         release: as in :func:`get_message`.
         accept: the filter of the subscription, applied to the entry before the message is read.
     """
@@ -188,8 +188,8 @@ def select_batches(
 ) -> GetResult[M]:
     """A pull from a batch queue (5.x only): whole records, at least one.
 
-    A broker sends the whole first batch even if the offset lies inside it, so the messages may begin before the offset:
-        see :func:`asked_for`. The next offset is that after the last batch.
+    A broker sends the whole first batch even if the offset is inside it, so the messages may begin before the offset:
+    see :func:`asked_for`. The next offset is the one after the last batch.
 
     Args:
         offset: an existing offset.
@@ -222,7 +222,7 @@ def select_batches(
 
 
 def asked_for(result: GetResult[LocatedRecord], queue: AnyQueue | None, offset: int, count: int) -> list[LocatedRecord]:
-    """The messages of an answer from the offset on, at most this many."""
+    """The first ``count`` messages of an answer at or after the offset."""
     if not isinstance(queue, BatchQueue):
         return result.messages
     return [message for message in result.messages if message.record.queue_offset >= offset][:count]

@@ -1,4 +1,4 @@
-"""What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
+"""Summary of a store directory: files, sizes, offsets, topics, groups, marks, and the holder of its lock."""
 
 import os
 from contextlib import suppress
@@ -15,6 +15,7 @@ from formats.model.topics import TopicConfig
 from formats.variants import epoch
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
+from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
@@ -50,19 +51,19 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """One topic that has queues or a config entry. What a live cluster does not tell is None."""
+    """One topic that has queues or a config entry. What a live cluster does not report is None."""
 
     topic: str
     queues: int | None
     messages: int | None  # between the lowest and highest offsets of its local queues
     configured: bool
-    nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
+    nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and kinds given by its attributes
     inTierAlone: int | None = 0  # messages only in tiered storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreInfo:
-    """The answer of ``info``."""
+    """The result of ``info``."""
 
     store: str
     version: str
@@ -84,7 +85,7 @@ class StoreInfo:
     identity: str | None = None  # CLUSTER#BROKER#ID of controller mode
     epochs: list[dict[str, int]] = field(default_factory=list)  # of masters, in controller mode
     tiered: list[TieredQueueInfo] = field(default_factory=list)  # queues of tiered storage
-    roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and what shows it
+    roles: list[RoleFact] = field(default_factory=list)  # the role of the directory, and the evidence
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -97,11 +98,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     problems: list[str] = []
     log = CommitLog(layout)
     queues = _queues(layout, log.min_offset, problems)
-    furthest = max(queues, key=lambda queue: queue.recovered.max_physical_offset, default=None)
-    end, last = log.end(furthest.recovered.max_physical_offset if furthest else -1)
-    newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
-    if newest is not None and (message := log.read(newest.physical_offset, crc=False)) is not None:
-        last = message.record.store_timestamp
+    newest = find_newest(log, queues)
     first = log.first()
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
@@ -132,9 +129,9 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         lock="absent" if not exists(layout.path("lock")) else "free" if pid is None else "held",
         lockPid=pid or None,
         minPhyOffset=log.min_offset,
-        maxPhyOffset=end,
+        maxPhyOffset=newest.end if newest is not None else max(log.min_offset, 0),
         firstStoreTimestamp=first.record.store_timestamp if first else None,
-        lastStoreTimestamp=last,
+        lastStoreTimestamp=newest.record.store_timestamp if newest is not None else None,
         files=files,
         checkpoint=checkpoint_fields(point) if point is not None else None,
         topics=[
@@ -173,7 +170,7 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
         if (data := read_small(layout.path("brokerIdentity"))) is not None:
             identity = "#".join(map(str, epoch.parse_identity(data)))
         if (data := read_small(layout.path("epochFileCheckpoint"))) is not None:
-            epochs = [{"epoch": one.epoch, "startOffset": one.start_offset} for one in epoch.parse(data)]
+            epochs = [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in epoch.parse(data)]
     except (FormatError, RmqError) as err:
         problems.append(f"controller mode: {err}")
     return identity, epochs
@@ -197,14 +194,14 @@ def _tiered_queues(layout: StoreLayout) -> list[TieredQueueInfo]:
     try:
         metadata = read_config(layout, METADATA)
     except (CorruptFile, UnreadableStore):
-        return []  # one of the problems already
+        return []  # already listed as a problem
     return tiered_queues(metadata) if isinstance(metadata, TieredMetadata) else []
 
 
 def _queues(layout: StoreLayout, min_physical_offset: int, problems: list[str]) -> list[AnyQueue]:
     try:
         queues = every_queue(layout)
-        for queue in queues:  # damage of a database shows where it is read
+        for queue in queues:  # damage of a database appears when it is read
             if isinstance(queue, RocksQueue):
                 _ = queue.recovered, queue.min_offset(min_physical_offset)
         return queues

@@ -18,7 +18,7 @@ class PullAtOnce:
     """Reads pulls; not thread-safe.
 
     Args:
-        code: which code reads.
+        code: the implementation to use, C or Python.
     """
 
     def __init__(self, *, code: Code | None = None) -> None:
@@ -35,7 +35,7 @@ class PullAtOnce:
         """
         low, high = queue.min_offset(log.min_offset, release), queue.max_offset
         entries_file = queue.segments.find(offset * UNIT)
-        if not low <= offset < high or entries_file is None or is_partial(view := entries_file.mapped()):
+        if not low <= offset < high or entries_file is None or is_partial(view := entries_file.map()):
             return None
         near, far = within(most)
         start, stop = (at * UNIT - entries_file.base for at in (offset, min(high, offset + near.messages)))
@@ -51,7 +51,7 @@ class PullAtOnce:
     def _memory(self, file: Segment) -> Memory | None:
         """The mapped bytes of a file of the log; None if not available."""
         if self._mapped is None or self._mapped[0] is not file:
-            view = file.mapped()
+            view = file.map()
             if is_partial(view):
                 return None
             self._mapped = file, Memory(view)

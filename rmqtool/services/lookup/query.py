@@ -170,19 +170,19 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
 def _with_compacted(
     layout: StoreLayout,
     topics: Iterable[str],
-    found: list[LocatedRecord],
+    messages: list[LocatedRecord],
     search: Search,
     warn: Warn,
     matches: Callable[[Record], bool],
 ) -> list[LocatedRecord]:
     """The messages, preceded by expired ones that only the tier or compaction logs still have."""
     names = list(topics)
-    found = [*_in_tier(layout, names, search, matches), *found][: search.limit]
+    messages = [*_in_tier(layout, names, search, matches), *messages][: search.limit]
     if not exists(layout.path("compaction")):
-        return found
+        return messages
     from rmqtool.services.lookup.compacted import only_compacted
 
-    known = {(item.record.topic, item.record.queue_id, item.record.queue_offset) for item in found}
+    known = {(item.record.topic, item.record.queue_id, item.record.queue_offset) for item in messages}
     more = [
         item
         for topic in names
@@ -193,7 +193,7 @@ def _with_compacted(
     ]
     if more:
         warn(f"{len(more)} of these only the compaction log still has: physicalOffset is their position in that log")
-    return [*more, *found][: search.limit]
+    return [*more, *messages][: search.limit]
 
 
 def _in_tier(
@@ -220,20 +220,20 @@ def _by_index(
 ) -> list[LocatedRecord]:
     # collisions are removed later, so the limit must not apply before
     offsets = index.offsets(topic, key, search)
-    found: list[list[LocatedRecord]] = []  # by record
+    by_record: list[list[LocatedRecord]] = []
     count = 0
     for offset in sorted(offsets | batches if batches else offsets, reverse=search.newest):
         message = log.read(offset, crc=False)
         if message is None or not search.has_time(message.record):
             continue
         if messages := matching(message, matches):
-            found.append(messages)
+            by_record.append(messages)
             count += len(messages)
         if search.limit is not None and count >= search.limit:
             break
     if search.newest:
-        found.reverse()
-    messages = [message for of_record in found for message in of_record]
+        by_record.reverse()
+    messages = [message for of_record in by_record for message in of_record]
     if search.limit is None:
         return messages
     return messages[max(len(messages) - search.limit, 0) :] if search.newest else messages[: search.limit]
@@ -307,7 +307,7 @@ def query_id(
         if message is not None:
             record = message.record
             if offset_id(record.store_address, record.store_port, position) == message_id.upper() and chosen.has(
-                record
+                record, position
             ):
                 return list(message.messages())[: search.limit]
     index, batch_topics = _Index(log, warn), _batch_topics(layout)
@@ -321,7 +321,9 @@ def query_id(
     messages = _with_compacted(layout, named, messages, search, warn, has_id(None, message_id))
     if not messages and search.scan:
         matches = has_id(None, message_id)
-        messages = _scan(log, lambda record: matches(record) and chosen.has(record), message_id, search, warn)
+        messages = _scan(
+            log, lambda record: matches(record) and chosen.has(record, record.physical_offset), message_id, search, warn
+        )
         messages.sort(key=lambda message: message.physical_offset)
     return messages[: search.limit]
 

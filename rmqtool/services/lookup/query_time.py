@@ -52,15 +52,15 @@ def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> in
         chosen = left
     else:
         chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
-    # no entry with a time: the broker's arithmetic ends at the byte before the file
+    # no entry has a time: the broker's arithmetic ends at the byte before the file
     return base + chosen if chosen >= 0 else max(file.base - 1, 0) // UNIT
 
 
 def offset_by_time_batches(queue: BatchQueue, timestamp: int) -> int:
     """First queue offset of the first batch at or after ``timestamp``, within the last file that begins before it.
 
-    Later than that file: its last batch's. A batch queue's units say the times themselves, and which bound is asked for
-    makes no difference (BatchConsumeQueue.getOffsetInQueueByTime). 0 without units, where a broker says -1.
+    If all batches are earlier, that of the last batch. A batch queue's units have the times themselves, and lower and
+    upper bound are the same (BatchConsumeQueue.getOffsetInQueueByTime). 0 without units, where a broker answers -1.
     """
     offset = 0
     for number, (_base, units) in enumerate(queue.runs()):
@@ -73,7 +73,7 @@ def offset_by_time_batches(queue: BatchQueue, timestamp: int) -> int:
 
 
 def offset_by_time_rocks(queue: RocksQueue, min_physical_offset: int, timestamp: int, *, upper: bool = False) -> int:
-    """As :func:`offset_by_time_v5`, by the times that the units say (RocksDBConsumeQueueTable.binarySearchInCQByTime).
+    """As :func:`offset_by_time_v5`, by the times in the units (RocksDBConsumeQueueTable.binarySearchInCQByTime).
 
     Missing units count as too early.
 
@@ -117,7 +117,7 @@ def _end_of_equals(queue: RocksQueue, at: int, ceiling: int, timestamp: int, *, 
 
 
 def offset_by_time(log: CommitLog, queue: AnyQueue, timestamp: int, *, upper: bool = False) -> int:
-    """The offset by the rules of 5.3, which has queues of every form."""
+    """The offset by the rules of 5.3, for any form of queue."""
     if isinstance(queue, BatchQueue):
         return offset_by_time_batches(queue, timestamp)
     if isinstance(queue, RocksQueue):
@@ -138,7 +138,7 @@ def offset_by_time_v5(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, up
         return last if upper else high
     if _store_time(log, queue, first) > timestamp:
         return 0 if upper and low == 0 else first
-    # times do not decrease along a queue except after a clock step; a plain bisection like the broker's
+    # times ascend along a queue unless the clock was set back; a plain bisection, like the broker's
     lower, higher = first, last
     while lower <= higher:
         middle = (lower + higher) // 2

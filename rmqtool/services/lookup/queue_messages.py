@@ -38,7 +38,7 @@ class QueueMessage(NamedTuple):
 
     @property
     def offset_id(self) -> str:
-        """The broker's id of this copy."""
+        """The offset message id of this copy."""
         return offset_id(self.record.store_address, self.record.store_port, self.entry.physical_offset)
 
 
@@ -77,7 +77,7 @@ class TopicQueues:
         return self._dirs[topic]
 
     def topics(self, prefix: str = "") -> list[str]:
-        """Topics whose names begin so, sorted."""
+        """Topics with this prefix, sorted."""
         return sorted(topic for topic in {*self._topics, *self._rocks} if topic.startswith(prefix))
 
     def of(self, topic: str) -> list[PlainQueue]:

@@ -1,7 +1,7 @@
 """Names of retry topics: ``%RETRY%GROUP``, and of POP groups ``%RETRY%GROUP_TOPIC`` or ``%RETRY%GROUP+TOPIC``.
 
 Names of groups and topics may contain underscores, so the second form is ambiguous: known groups, topics and offsets
-    decide.
+decide.
 
 Source: common.KeyBuilder (buildPopRetryTopicV1, buildPopRetryTopicV2, parseNormalTopic, parseGroup).
 """

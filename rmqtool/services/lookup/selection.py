@@ -1,11 +1,14 @@
 """Selections of messages, the same for all commands."""
 
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
 from rmqtool.store.index.reader import MAX_TIME
+
+if TYPE_CHECKING:
+    from rmqtool.services.lookup.where import Where
 
 Range = tuple[int, int | None]
 ALL: Range = (0, None)
@@ -22,6 +25,8 @@ class Selection(NamedTuple):
     queue_offsets: Range = ALL
     since: int = -MAX_TIME  # store time, ms
     until: int = MAX_TIME
+    properties: tuple[tuple[str, str], ...] = ()  # name and value; each must be there
+    where: "Where | None" = None
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic is selected."""
@@ -35,8 +40,12 @@ class Selection(NamedTuple):
         """Whether a queue of a topic is."""
         return self.has_topic(topic) and self.has_queue(queue_id)
 
-    def has(self, record: Record) -> bool:
-        """Whether a record is selected; the caller checks its physical offset."""
+    def has(self, record: Record, physical_offset: int) -> bool:
+        """Whether a record is selected.
+
+        Args:
+            physical_offset: where it really lies; whether that is in the range is for the caller to check.
+        """
         low, high = self.queue_offsets
         if not (
             self.since <= record.store_timestamp < self.until
@@ -46,10 +55,17 @@ class Selection(NamedTuple):
             and (not self.topics or self.has_topic(record.topic.decode("utf-8", "replace")))
         ):
             return False
-        if not self.tags and not self.keys:
+        if self.tags or self.keys or self.properties:
+            properties = parse(record.properties)
+            if self.tags and properties.get(TAGS) not in self.tags:
+                return False
+            keys = {properties.get(UNIQ_KEY), *split_keys(properties.get(KEYS, ""))}
+            if self.keys and keys.isdisjoint(self.keys):
+                return False
+            if any(properties.get(name) != value for name, value in self.properties):
+                return False
+        if self.where is None:
             return True
-        properties = parse(record.properties)
-        if self.tags and properties.get(TAGS) not in self.tags:
-            return False
-        keys = {properties.get(UNIQ_KEY), *split_keys(properties.get(KEYS, ""))}
-        return not self.keys or not keys.isdisjoint(self.keys)
+        from rmqtool.services.lookup.where import RecordFields  # look-ups by id have no use for it
+
+        return self.where.has(RecordFields(record, physical_offset))

@@ -1,4 +1,4 @@
-"""Look-ups in the tier, for what the local log has no more. A physical offset there is the position in the tier.
+"""Look-ups in the tier, for messages that the local log no longer has. Their physical offset is the tier's position.
 
 Source: tieredstore.TieredMessageStore (fetchFromCurrentStore, getOffsetInQueueByTime).
 """
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from rmqtool.store.tier.only_tiered import OnlyTiered
 
 
-def only_tiered(layout: StoreLayout, asked: Callable[[str, int], bool]) -> "OnlyTiered | None":
-    """What the tier alone has of some queues; None where that is nothing, or cannot be read here."""
+def only_tiered(layout: StoreLayout, selected: Callable[[str, int], bool]) -> "OnlyTiered | None":
+    """Messages of the given queues that only the tier has; None if there are none, or the tier cannot be read here."""
     if tier_sign(layout) is None:
         return None
     from rmqtool.store.tier.only_tiered import OnlyTiered
 
-    found = OnlyTiered(layout)
-    return found if any(asked(*key) for key in found.offsets) else None
+    tiered = OnlyTiered(layout)
+    return tiered if any(selected(*key) for key in tiered.offsets) else None
 
 
 def get_tiered(
     tiered: "OnlyTiered | None", topic: str, queue_id: int, offset: int, max_msg_nums: int, high: int
 ) -> GetResult[LocatedRecord] | None:
-    """One pull from the tier, of up to so many messages that it alone has; None where that is not what answers it.
+    """One pull of at most ``max_msg_nums`` messages that only the tier has; None if the local queue answers it.
 
     Args:
         high: the offset after the queue's last message.
@@ -60,13 +60,15 @@ def messages_of_tier(tiered: "OnlyTiered", topic: str, queue_id: int) -> Iterato
 def tiered_by_time(
     layout: StoreLayout, topic: str, queue_id: int, timestamp: int
 ) -> tuple[int, LocatedRecord | None] | None:
-    """(queue offset, message) of the first one stored at a time or later that the tier alone has; None without any."""
+    """(queue offset, message) of the first message that only the tier has and that was stored at or after a time, or
+    None.
+    """
     tiered = only_tiered(layout, lambda *queue: queue == (topic, queue_id))
     at = tiered.offset_by_time(topic, queue_id, timestamp) if tiered is not None else None
     if tiered is None or at is None:
         return None
-    found = next(
+    message = next(
         (item for item in tiered.walk_queue(topic, queue_id, range(at, at + 1)) if isinstance(item, LocatedRecord)),
         None,
     )
-    return at, found
+    return at, message

@@ -19,5 +19,5 @@ def unknown_topic(layout: StoreLayout, topic: str) -> str | None:
     known = topics_in(layout)
     if topic in known or not known:
         return None
-    near = [one for one in sorted(known) if one.lower() == topic.lower()] or get_close_matches(topic, known, 3)
+    near = [name for name in sorted(known) if name.lower() == topic.lower()] or get_close_matches(topic, known, 3)
     return f"the store has no topic {topic}" + (f" (did you mean {' or '.join(near)}?)" if near else "")

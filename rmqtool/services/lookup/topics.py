@@ -33,7 +33,7 @@ class QueueInfo:
     maxOffset: int
     firstStoreTimestamp: int | None
     lastStoreTimestamp: int | None
-    bytes: int | None  # of the queue's own files; None of a live cluster
+    bytes: int | None  # size of the queue's own files; None for a live cluster
     groups: dict[str, int]  # group to its lag
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSummary:
-    """One topic. Of a live cluster numbers are those of all its brokers together; what none tells is None."""
+    """One topic. For a live cluster, numbers are totals over all brokers; what brokers do not report is None."""
 
     topic: str
     kind: str  # normal, retry, dlq or system
@@ -54,7 +54,7 @@ class TopicSummary:
     order: bool | None
     queues: int | None  # on disk
     messages: int | None  # between the lowest and highest offsets of its queues
-    groups: int  # that have an offset in it
+    groups: int  # number of groups with an offset in it
     lastStoreTimestamp: int | None
     messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
     queueType: str | None = None  # SimpleCQ or BatchCQ
@@ -63,7 +63,7 @@ class TopicSummary:
 
     @property
     def nature(self) -> list[str]:
-        """Its kind, and what else sets it apart from a normal topic."""
+        """Its kind, and other properties that a normal topic does not have."""
         return nature(self.topic, self.kind, self.messageType, self.queueType, self.cleanupPolicy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class StoreTopics:
         return queue.max_offset - self._begin(queue)
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get."""
+        """The lowest offset that consumers can read."""
         return self._with_tier(queue, queue.min_offset(self.log.min_offset))
 
     def _with_tier(self, queue: AnyQueue, low: int) -> int:

@@ -152,10 +152,10 @@ class ClientFile(OffsetFile):
 
     def tables(self) -> Iterator[OffsetTable]:
         """As those of a broker's file."""
-        found: dict[str, dict[int, int]] = {}
+        topics: dict[str, dict[int, int]] = {}
         for entry in self.entries:
-            found.setdefault(entry.topic, {})[entry.queue_id] = entry.offset
-        return (OffsetTable(topic, self.group, queues) for topic, queues in found.items())
+            topics.setdefault(entry.topic, {})[entry.queue_id] = entry.offset
+        return (OffsetTable(topic, self.group, queues) for topic, queues in topics.items())
 
     def build(self, changes: Mapping[Key, int]) -> bytes:
         new = {QueueName(topic, self._broker, number): offset for (topic, _group, number), offset in changes.items()}

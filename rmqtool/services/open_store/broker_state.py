@@ -41,10 +41,10 @@ class TableFile(Generic[T]):
     """``topics.json`` or ``subscriptionGroup.json``; only changed entries are formatted again.
 
     Args:
-        names: of the entries, as the file has them.
-        attribute: of the model, which has the table.
-        member: its name in the file.
-        release: whose form the file has.
+        names: names of the entries in the file.
+        attribute: attribute of the model with the table.
+        member: the table's name in the file.
+        release: the release whose format is written.
     """
 
     def __init__(self, names: Iterable[str], attribute: str, member: str, release: Release) -> None:

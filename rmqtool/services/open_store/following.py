@@ -79,10 +79,10 @@ class Changes:
 
 
 class Following(Reading):
-    """As :class:`Reading`, of a store that a broker is writing: :meth:`look` finds what has come.
+    """As :class:`Reading`, for a store that a broker is writing: :meth:`look` finds new messages.
 
     Raises:
-        Refused: queues are kept in RocksDB, where nobody else sees what is new.
+        Refused: queues are in RocksDB, where other processes do not see changes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -108,7 +108,7 @@ class Following(Reading):
             return False
         self._log = CommitLog(self.store.layout)
         making = any(file.size < self._log.file_size for file in self._log.segments)
-        self._stamps = () if making else stamps  # then look again
+        self._stamps = () if making else stamps  # look again next time
         return True
 
     def _look_at_queue(self, topic: str, queue_id: int) -> bool:
@@ -123,7 +123,7 @@ class Following(Reading):
                 reopened.shown, reopened.last = queue.shown, queue.last  # new entries were seen once
             self._queues[topic, queue_id] = queue = reopened
         elif queue.entry(queue.seen - 1) != queue.newest and queue.seen:
-            # it was cut, as by a recovery
+            # it was cut, for example by a recovery
             reopened = self._open(topic, queue_id)
             if reopened is None:
                 del self._queues[topic, queue_id]

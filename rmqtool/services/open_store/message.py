@@ -1,4 +1,4 @@
-"""A message of a store as a program wants it: text, a dict of properties, and the body as the application sent it."""
+"""A stored message for programs: the topic as text, properties as a dict, and the body as the application sent it."""
 
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,13 +16,13 @@ from rmqtool.store.log.commit_log import LocatedRecord
 
 
 class StoredMessage:
-    """One message that a store holds (common.message.MessageExt).
+    """One message of a store (common.message.MessageExt).
 
-    What takes work is done when it is first asked for: counting messages decodes no properties and inflates no body.
+    Properties and body are decoded on first use, so counting messages is cheap.
 
     Attributes:
-        physical_offset: where its record begins in the commit log. Messages of one inner batch share it.
-        record: the record as it is stored, every field in bytes and numbers.
+        physical_offset: start of its record in the commit log. Messages of one inner batch share it.
+        record: the record as stored, its fields as bytes and numbers.
     """
 
     def __init__(self, found: LocatedRecord) -> None:
@@ -41,22 +41,22 @@ class StoredMessage:
 
     @property
     def queue_id(self) -> int:
-        """The queue that it is in."""
+        """The id of its queue."""
         return self.record.queue_id
 
     @property
     def queue_offset(self) -> int:
-        """Its place in that queue."""
+        """Its offset in that queue."""
         return self.record.queue_offset
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """All properties by name, RocketMQ's own (``TAGS``, ``KEYS``, ``UNIQ_KEY`` ...) among them."""
+        """All properties by name, including RocketMQ's own (``TAGS``, ``KEYS``, ``UNIQ_KEY`` ...)."""
         return parse(self.record.properties)
 
     @property
     def tags(self) -> str | None:
-        """Its tag."""
+        """The tag, or None."""
         return self.properties.get(TAGS)
 
     @property
@@ -66,7 +66,7 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """What clients call ``msgId``: the producer's unique id, or the offset id of a message that has none."""
+        """The ``msgId`` of clients: the producer's unique id, or the offset id if there is none."""
         return self.properties.get(UNIQ_KEY) or self.offset_id
 
     @property
@@ -76,10 +76,10 @@ class StoredMessage:
 
     @cached_property
     def body(self) -> bytes:
-        """The body as the application sent it: decompressed where it is stored compressed.
+        """The body as the application sent it, decompressed if necessary.
 
         Raises:
-            CorruptFile: it does not decompress. ``record.body`` has the bytes.
+            CorruptFile: it cannot be decompressed. ``record.body`` has the stored bytes.
         """
         try:
             return decompress(self.record.body, self.record.sys_flag)
@@ -98,7 +98,7 @@ class StoredMessage:
 
     @property
     def born_timestamp(self) -> int:
-        """When the producer made it, by its own clock, ms since the epoch."""
+        """When the producer created it, by its own clock, ms since the epoch."""
         return self.record.born_timestamp
 
     @property
@@ -106,7 +106,7 @@ class StoredMessage:
         """``store_timestamp`` in UTC.
 
         Raises:
-            OverflowError, ValueError: a damaged record says a time beyond the years 1 to 9999.
+            OverflowError, ValueError: a damaged record has a time outside the years 1 to 9999.
         """
         return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
 

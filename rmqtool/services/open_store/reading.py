@@ -20,13 +20,14 @@ from rmqtool.services.lookup.get_message import (
     select,
     select_batches,
 )
+from rmqtool.services.lookup.newest_message import find_newest
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.open_store.store import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord, claimed_size
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue, every_queue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue
@@ -56,7 +57,7 @@ class OpenQueue(ConsumeQueue):
         while start < end and (file := self.segments.find(start * UNIT)) is not None:
             base = file.base // UNIT
             upto = min(end, file.end // UNIT)
-            part = file.mapped()[(start - base) * UNIT : (upto - base) * UNIT]
+            part = file.map()[(start - base) * UNIT : (upto - base) * UNIT]
             yield enumerate(CQ_ENTRY.iter_unpack(part), start)
             start = upto
 
@@ -95,6 +96,7 @@ class Reading:
         self._log = CommitLog(store.layout)
         self._at_once = PullAtOnce()
         self._keys: tuple[int, KeyReader] | None = None
+        self._newest: int | None = None  # physical offset of the newest message when last asked for
 
     def refresh(self) -> None:
         """Look at the disk again: another process may have written or removed files."""
@@ -111,9 +113,20 @@ class Reading:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the newest message."""
+        """Physical offset after which the log has no message."""
         files = self._log.segments.files
         return files[-1].end if files else 0
+
+    @property
+    def message_end(self) -> int:
+        """Physical offset after the newest message that can be read, which is where a broker would write on."""
+        newest = self._log.last(self._newest) if self._newest is not None else None
+        if newest is None:
+            newest = find_newest(self._log, every_queue(self.store.layout))
+        if newest is None:
+            return max(self._log.min_offset, 0)
+        self._newest = newest.physical_offset
+        return newest.end
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """A queue that has or had messages, else None. One in RocksDB stays as it was first read."""
@@ -211,7 +224,7 @@ class Reading:
                 file = find(physical_offset)
                 if file is None:
                     return None
-                base, view = file.base, file.mapped()
+                base, view = file.base, file.map()
                 length = len(view)
             return record_in(view, base, physical_offset - base, size)
 
@@ -222,7 +235,7 @@ class Reading:
         file = self.log.segments.find(physical_offset)
         if file is None or physical_offset < 0:
             return None
-        return record_in(file.mapped(), file.base, physical_offset - file.base, size)
+        return record_in(file.map(), file.base, physical_offset - file.base, size)
 
     def message(self, physical_offset: int) -> LocatedRecord | None:
         """The message at an offset, or None."""
@@ -243,7 +256,7 @@ class Reading:
 
 
 class LiveReading(Reading):
-    """As :class:`Reading`, of a store that is open for writing: all that was appended is seen."""
+    """As :class:`Reading`, for a store that is open for writing: all appended messages are visible."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, store.live.release)
@@ -271,6 +284,10 @@ class LiveReading(Reading):
 
     @property
     def end(self) -> int:
+        return self.store.live.end
+
+    @property
+    def message_end(self) -> int:
         return self.store.live.end
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:

@@ -62,30 +62,31 @@ def _raise_damage(damage: Damage) -> None:
 
 
 class Store:
-    """A store directory: read as it lies there, or opened like a broker's to be appended to.
+    """A store directory, opened for reading or, like by a broker, for appending.
 
     Reading takes no lock and writes nothing. Writing holds the broker's own lock until :meth:`close`:
 
         with Store("store", write=True) as store:
             store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
 
-    Messages are read as :class:`StoredMessage`, also those that the tier alone has, where its segments are files of
-    this machine. ``warnings`` collects what keeps an answer from being whole, such as an index file that cannot be
-    read, or a tier that is elsewhere.
+    Messages are read as :class:`StoredMessage`, including those that only the tier has, if its segments are files on
+    this machine. ``warnings`` lists reasons why answers are incomplete, such as an unreadable index file or a remote
+    tier.
 
     Args:
         path: the store directory.
         write: open it for appending.
-        broker_conf: the broker's properties file, or its settings by name.
-        release: whose rules; None for what the store shows.
-        sync_flush: make messages durable before they are acknowledged; None for what the settings say.
-        mend: finish what a killed writer of this kind left, where that loses no message.
-        command: for what it is opened for writing: a slave's or a tiered store is not open to everything.
+        broker_conf: path of the broker's properties file, or a dict of settings.
+        release: the release whose rules apply; None to detect it from the store.
+        sync_flush: make messages durable before they are acknowledged; None for the broker's setting.
+        mend: finish the work of a killed writer, if no message is lost by that.
+        command: the purpose of writing: a slave's or a tiered store does not allow every purpose.
         clock: milliseconds since the epoch.
 
     Raises:
-        UnreadableStore: no store is there.
-        Refused: opened for writing, and it is in use, or a broker would repair it first (see ``rmqtool recover``).
+        UnreadableStore: there is no store.
+        Refused: it cannot be opened for writing: it is in use, or a broker would repair it first (see ``rmqtool
+            recover``).
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class Store:
         sync_flush: bool | None = None,
         clock: Clock = system_clock,
     ) -> Self:
-        """Make an empty store and open it for writing.
+        """Create an empty store and open it for writing.
 
         Raises:
-            Refused: something is there already.
+            Refused: the path already exists.
         """
         create(os.fspath(path), _conf(broker_conf), release or V4_9)
         return cls(path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync_flush, clock=clock)
@@ -139,7 +140,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Leave a store that was opened for writing as a broker that stopped cleanly does."""
+        """Close the store; if it was opened for writing, leave it like a broker that stopped cleanly."""
         if self._live is not None:
             self._live.close()
 
@@ -262,7 +263,7 @@ class Store:
                 on_damage(item)
                 continue
             for message in item.messages():
-                if everything or wanted.has(message.record):
+                if everything or wanted.has(message.record, message.physical_offset):
                     yield StoredMessage(message)
 
     def queue_messages(

@@ -1,1 +1,1 @@
-"""POP: messages that are handed out for a time, acked, and revived where they are not; rules and state, no network."""
+"""POP: messages handed out for a limited time, acks, and revival of unacked messages; rules and state, no network."""

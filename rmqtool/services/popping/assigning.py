@@ -1,5 +1,4 @@
-"""Which queues a client of a group reads, and whether it pulls or pops: asked of the broker where clients do not share
-the queues out themselves.
+"""Queue assignment by the broker: which queues a client of a group reads, and whether it pulls or pops.
 
 Source: broker.processor.QueryAssignmentProcessor, broker.loadbalance.MessageRequestModeManager (5.3.3);
 clients-and-live-admin 1.3.
@@ -24,11 +23,10 @@ ANY = -1  # queue id that stands for all queues of a broker
 
 
 class Mode(NamedTuple):
-    """How a group gets a topic's messages.
+    """How a group consumes a topic: by pull or by POP.
 
     Attributes:
-        share: of how many clients behind it a client gets the queues too; all queues for everybody where it is 0 or
-            less.
+        share: number of following clients whose queues a client pops too; 0 or less: everybody pops all queues.
     """
 
     mode: str
@@ -36,7 +34,7 @@ class Mode(NamedTuple):
 
 
 class RequestModes:
-    """``messageRequestMode.json``, which is written when it changes.
+    """``messageRequestMode.json``, written whenever it changes.
 
     Raises:
         CorruptFile: the file and its ``.bak`` are broken.
@@ -47,7 +45,7 @@ class RequestModes:
         self._file = state.load(FILE, MessageRequestModes)
 
     def of(self, topic: str, group: str) -> Mode:
-        """Of a group and a topic."""
+        """The mode of a group for a topic."""
         mode = self._file.modes.get(topic, {}).get(group)
         if self._pull_only:
             return Mode(RequestMode.PULL, 0)
@@ -58,14 +56,14 @@ class RequestModes:
         return Mode(self._settings.default_mode, self._settings.default_share)
 
     def set(self, topic: str, group: str, mode: Mode) -> None:
-        """Change it."""
+        """Set the mode of a group for a topic."""
         row = MessageRequestMode(topic=topic, consumer_group=group, mode=mode.mode, pop_share_queue_num=mode.share)
         modes = {**self._file.modes, topic: {**self._file.modes.get(topic, {}), group: row}}
         self._file = replace(self._file, modes=modes)
         self._state.keep(FILE, self.build, now=True)
 
     def build(self) -> bytes:
-        """The file as it is now."""
+        """The current bytes of the file."""
         return self._file.build(self._state.release.version)
 
 
@@ -79,13 +77,13 @@ def assign(
     broadcast: bool = False,
     shared_here: bool = True,
 ) -> list[QueueName] | None:
-    """The queues of one client; None for no answer, with which a client keeps what it has.
+    """The queues of one client; None for no answer: the client then keeps its queues.
 
     Args:
-        queues: of the topic, on all brokers.
-        clients: of the group, None where nobody knows it.
+        queues: all queues of the topic, on all brokers.
+        clients: members of the group; None if the group is unknown.
         broadcast: every client reads all queues.
-        shared_here: the broker shares them out; otherwise the client does.
+        shared_here: the broker assigns the queues; otherwise the client does.
     """
     if broadcast or not shared_here:
         return list(queues)

@@ -1,4 +1,4 @@
-"""What clients say of messages that they popped: consumed, or not yet.
+"""Acks of popped messages, and changes of their invisible time.
 
 Source: broker.processor.AckMessageProcessor, ChangeInvisibleTimeProcessor (5.3.3); clients-and-live-admin 1.3, 1.8.
 """
@@ -20,7 +20,7 @@ class NotTaken(Exception):
     """An ack or a change that has no effect.
 
     Attributes:
-        code: of the answer.
+        code: response code.
     """
 
     def __init__(self, code: int, reason: str) -> None:
@@ -29,7 +29,7 @@ class NotTaken(Exception):
 
 
 class Changed(NamedTuple):
-    """What a new handle is made of. Times are ms; the pop time since the epoch."""
+    """The parts of a new handle. Times are ms; the pop time is since the epoch."""
 
     pop_time: int
     invisible_time: int
@@ -37,11 +37,11 @@ class Changed(NamedTuple):
 
 
 class Finishing:
-    """Acks, and changes of the invisible time, in one store that is open for writing.
+    """Stores acks and changes of the invisible time, in one store that is open for writing.
 
     Args:
-        resets: offsets that groups were set to and have not taken up: nothing is moved there.
-        freed: called with a queue (topic, group, queue id) that ordered pops may look at again.
+        resets: pending offset resets of groups: their offsets are not moved.
+        freed: called with a queue (topic, group, queue id) that ordered pops may read again.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Finishing:
         self._clock, self._resets, self._freed = clock, resets, freed
 
     def ack(self, topic: str, group: str, handle: Handle, queue_offsets: Sequence[int], *, batch: bool = False) -> None:
-        """Messages of one checkpoint were consumed.
+        """Ack messages of one checkpoint.
 
         Args:
-            topic: where they lie.
-            handle: of one of them.
-            batch: they were named together, and are noted in one record.
+            topic: the topic that they are stored in.
+            handle: the handle of one of them.
+            batch: store one record for all of them.
 
         Raises:
             NotTaken: the ack is not stored.
@@ -88,7 +88,7 @@ class Finishing:
         queue_id = handle.queue_id
         before = self._state.offset(topic, group, queue_id)
         if before is not None and queue_offset < before:
-            return  # once more
+            return  # acked before
         following = self._orders.ack(topic, group, queue_id, queue_offset, handle.pop_time)
         if following >= 0:
             if (topic, group, queue_id) not in self._resets:
@@ -100,10 +100,10 @@ class Finishing:
             raise NotTaken(MESSAGE_ILLEGAL, remark)
 
     def change(self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int) -> Changed | None:
-        """A message is to come back so many ms from now; None where it was consumed already.
+        """Make a message visible again ``invisible_time`` ms from now; None if it was already acked.
 
         Raises:
-            NotTaken: its new checkpoint is not stored; nothing has changed.
+            NotTaken: the new checkpoint could not be stored; nothing has changed.
         """
         now = self._clock()
         if handle.revive_queue == ORDERED:
@@ -113,7 +113,7 @@ class Finishing:
             until = now + invisible_time
             self._orders.postpone(topic, group, handle.queue_id, queue_offset, handle.pop_time, until)
             return Changed(handle.pop_time, until - handle.pop_time, ORDERED)
-        # the ack of the old handle would count for a new checkpoint of the same time, and the message be lost
+        # the ack of the old handle would match a new checkpoint with the same time, and the message would be lost
         now = max(now, handle.pop_time + 1)
         point = pop.CheckPoint(
             topic=topic,
@@ -126,7 +126,7 @@ class Finishing:
             count=1,
             distances=(0,),
         )
-        # the new checkpoint first: where only one of the two is stored, the message comes once too often
+        # the new checkpoint first: if only one of the two is stored, the message is delivered once too often
         self._put(point, handle.revive_queue, point.visible_time)
         self.ack(topic, group, handle, [queue_offset])
         return Changed(now, invisible_time, handle.revive_queue)

@@ -1,8 +1,8 @@
-"""Messages in flight: handed out to consumers of POP groups, and neither acked nor revived.
+"""Messages in flight: delivered to consumers of POP groups, and neither acked nor revived.
 
-A group's offset is behind such messages already. What a broker knows of them is in checkpoints and acks, which wait in
-the timer and then in the revive topic; of groups that pop in order it is in ``consumerOrderInfo.json``, and there the
-offset stays before what is not acked. With ``popConsumerKVServiceEnable`` it is in the database ``kvStore``.
+A group's offset is already past such messages. A broker records them in checkpoints and acks, which wait in the timer
+and then in the revive topic. For groups that pop in order it uses ``consumerOrderInfo.json``, and the offset stays
+before unacked messages. With ``popConsumerKVServiceEnable`` it uses the database ``kvStore``.
 
 Source: broker.processor.PopReviveService, PopBufferMergeService, broker.offset.ConsumerOrderInfoManager,
 broker.pop.PopConsumerService; clients-and-live-admin 1.6 to 1.10.
@@ -35,32 +35,32 @@ Place = tuple[str, str, int]  # topic, group, queue id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """One message that a group has been given and has not acked. Times are ms since the epoch.
+    """One message that was delivered to a group and not acked. Times are ms since the epoch.
 
-    ``state``: invisible (nobody else gets it yet), due (the broker revives it, or gives it out again).
-    ``kind``: checkpoint; record (of the database ``kvStore``, in place of a checkpoint); or ordered (then it is counted
-    in the group's lag too).
+    ``state``: invisible (no other consumer gets it yet) or due (the broker will revive or deliver it again). ``kind``:
+    checkpoint; record (of the database ``kvStore``, instead of a checkpoint); or ordered (then it is also counted in
+    the group's lag).
     """
 
     group: str
     state: str
     kind: str
-    topic: str  # where it lies
-    originTopic: str | None  # where it came from, if it was revived before
+    topic: str  # where it is stored
+    originTopic: str | None  # its original topic, if it was revived before
     queueId: int
     queueOffset: int
     popTimestamp: int
     visibleTimestamp: int
     invisibleTime: int
-    reconsumeTimes: int | None  # None, and so below, where the message is gone
+    reconsumeTimes: int | None  # this and the following fields are None if the message is gone
     msgId: str | None
     tags: str | None
     keys: str | None
     physicalOffset: int | None
     storeTimestamp: int | None
     brokerName: str | None
-    putAgain: int  # how often reviving it failed
-    attemptId: str | None  # of ordered pops
+    putAgain: int  # number of failed attempts to revive it
+    attemptId: str | None  # for ordered pops
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -68,7 +68,7 @@ class InFlight:
 
 
 class Handed(NamedTuple):
-    """One message that was handed out."""
+    """One delivered message."""
 
     visible_time: int
     pop_time: int
@@ -80,26 +80,26 @@ class Handed(NamedTuple):
 
 
 class PopRecord(NamedTuple):
-    """A checkpoint or an ack with the record that holds it.
+    """A checkpoint or an ack, with its record.
 
     Attributes:
-        born_time: when the broker noted it, ms.
+        born_time: when the broker created it, ms.
         waits: it is still in the timer.
     """
 
-    what: pop.CheckPoint | pop.Ack
+    event: pop.CheckPoint | pop.Ack
     physical_offset: int
     born_time: int
     waits: bool
 
 
 class MessagesInFlight:
-    """What was handed out by POP in one store.
+    """Reads the POP state of one store.
 
-    Memory: some 500 bytes for each checkpoint that is not dealt with, and 100 for each ack of those.
+    Memory: some 500 bytes for each open checkpoint, and 100 for each of its acks.
 
     Args:
-        now: for what is invisible still, ms.
+        now: ms, to tell which messages are still invisible.
     """
 
     def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
@@ -114,16 +114,17 @@ class MessagesInFlight:
         return retry_names(self.log.layout, self.warn)
 
     def records(self, since: int | None = None) -> Iterator[PopRecord]:
-        """Checkpoints and acks: of the revive topics, then of the timer.
+        """Checkpoints and acks of the revive topics, then of the timer.
 
         Args:
-            since: those too that a broker has dealt with, if they came to the revive topics at this time, ms, or later.
+            since: ms; include those that a broker has finished, if they reached the revive topics at this time or
+                later.
         """
         topics = self.topics.topics(REVIVE_PREFIX)
-        offsets = offsets_of(known_offsets(self.log.layout, self.warn)) if topics else {}  # there may be millions
+        offsets = offsets_of(known_offsets(self.log.layout, self.warn)) if topics else {}
         for topic in topics:
             for queue in self.topics.of(topic):
-                # the offset is the last one that was dealt with, so a broker goes on behind it
+                # the offset is that of the last finished record, so a broker continues after it
                 low = queue.min_offset(self.log.min_offset)
                 dealt = offsets.get((topic, pop.REVIVE_GROUP), {}).get(queue.queue_id, -1)
                 start = max(low, dealt + 1) if since is None else offset_by_time(self.log, queue, since)
@@ -147,7 +148,7 @@ class MessagesInFlight:
 
     @cached_property
     def stored(self) -> list[PopStoreRecord]:
-        """Records of the database ``kvStore``, by the time at which they are due."""
+        """Records of the database ``kvStore``, sorted by due time."""
         try:
             return list(stored_records(self.log.layout, self.warn))
         except (CorruptFile, UnreadableStore, MissingRuntime) as err:
@@ -166,10 +167,10 @@ class MessagesInFlight:
         checkpoints: dict[pop.PopKey, pop.CheckPoint] = {}
         acked: dict[pop.PopKey, set[int]] = {}
         for noted in self.records():
-            if isinstance(noted.what, pop.CheckPoint):
-                checkpoints[noted.what.key] = noted.what
+            if isinstance(noted.event, pop.CheckPoint):
+                checkpoints[noted.event.key] = noted.event
             else:
-                acked.setdefault(noted.what.key, set()).update(noted.what.queue_offsets)
+                acked.setdefault(noted.event.key, set()).update(noted.event.queue_offsets)
         places: dict[Place, dict[int, Handed]] = {}
         for key, point in checkpoints.items():
             done = acked.get(key, set()) | point.acked_before
@@ -203,7 +204,7 @@ class MessagesInFlight:
                         yield (topic, group, queue_id), offset, handed
 
     def counts(self) -> Counter[Place]:
-        """How many messages are in flight in each queue."""
+        """Number of messages in flight in each queue."""
         return Counter({place: len(offsets) for place, offsets in self.handed_out().items()})
 
     def in_flight(self) -> Iterator[InFlight]:
@@ -254,7 +255,7 @@ class MessagesInFlight:
 
 
 def _keep(found: dict[Place, dict[int, Handed]], place: Place, offset: int, handed: Handed) -> None:
-    """A message whose invisible time was changed may have two checkpoints for a moment: the later one counts."""
+    """Add a message. If its invisible time was changed, it may briefly have two checkpoints: the later one counts."""
     offsets = found.setdefault(place, {})
     if offset not in offsets or offsets[offset].visible_time < handed.visible_time:
         offsets[offset] = handed
@@ -264,11 +265,11 @@ Copy = tuple[str, int, int]  # topic, queue id, queue offset
 
 
 class PopEvent(NamedTuple):
-    """One thing that a group did with one copy of a message. Times are ms since the epoch.
+    """One POP event of a group and one copy of a message. Times are ms since the epoch.
 
     Attributes:
         event: popped, postponed (its invisible time was changed) or acked.
-        visible_time: until when nobody else gets it; None for an ack.
+        visible_time: when it becomes visible to others again; None for an ack.
     """
 
     time: int
@@ -282,9 +283,9 @@ class PopEvent(NamedTuple):
 
 
 def pops_of(popped: MessagesInFlight, copies: set[Copy], since: int) -> Iterator[PopEvent]:
-    """Everything that was noted of these copies.
+    """POP events of these copies.
 
-    Whoever changes a message's invisible time makes a checkpoint for it alone and acks the former one: that ack is left
+    A change of the invisible time stores a checkpoint for the one message and acks the previous one; that ack is left
     out.
 
     Args:
@@ -294,17 +295,17 @@ def pops_of(popped: MessagesInFlight, copies: set[Copy], since: int) -> Iterator
     points: dict[tuple[Copy, str], dict[pop.PopKey, pop.CheckPoint]] = {}
     acks: dict[tuple[Copy, str], dict[pop.PopKey, PopRecord]] = {}
     for record in popped.records(since):
-        what = record.what
-        if what.topic not in topics:
+        entry = record.event
+        if entry.topic not in topics:
             continue
-        for offset in what.queue_offsets:
-            copy = (what.topic, what.queue_id, offset)
+        for offset in entry.queue_offsets:
+            copy = (entry.topic, entry.queue_id, offset)
             if copy not in copies:
                 continue
-            if isinstance(what, pop.CheckPoint):
-                points.setdefault((copy, what.group), {})[what.key] = what
+            if isinstance(entry, pop.CheckPoint):
+                points.setdefault((copy, entry.group), {})[entry.key] = entry
             else:
-                acks.setdefault((copy, what.group), {})[what.key] = record
+                acks.setdefault((copy, entry.group), {})[entry.key] = record
     for stored in popped.stored:
         copy = (stored.topic, stored.queue_id, stored.queue_offset)
         if copy in copies:

@@ -1,4 +1,4 @@
-"""What groups that pop in order hold: a queue gives nothing more out while a message of the last pop is invisible.
+"""State of ordered pops: a queue delivers nothing while a message of its last pop is invisible.
 
 Source: broker.offset.ConsumerOrderInfoManager (5.3.3); clients-and-live-admin 1.8.
 """
@@ -10,7 +10,7 @@ from formats.config.files_of_5 import ConsumerOrderInfos, OrderInfo
 from rmqtool.services.open_store.broker_state import BrokerState
 
 FILE = "consumerOrderInfo.json"
-_KEPT = 24 * 3600 * 1000  # ms since the last pop
+_KEPT = 24 * 3600 * 1000  # ms after the last pop until the state is dropped
 _NOT_LISTED, _STALE = -1, -2
 
 
@@ -18,7 +18,7 @@ class OrderedPops:
     """The last pop of each group from each queue. Times are ms since the epoch.
 
     Args:
-        state: has topics and groups; who owns it persists what is kept here with its own files.
+        state: has topics and groups; its owner persists the file of ordered pops with the other tables.
 
     Raises:
         CorruptFile: the file and its ``.bak`` are broken.
@@ -36,15 +36,15 @@ class OrderedPops:
 
     @property
     def table(self) -> Mapping[str, Mapping[int, OrderInfo]]:
-        """By ``topic@group`` and queue id."""
+        """The last pops by ``topic@group`` and queue id."""
         return self._table
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt: str | None, invisible_time: int) -> bool:
-        """Whether a queue gives nothing out.
+        """Whether a queue delivers nothing.
 
         Args:
-            attempt: a client that repeats its attempt gets the same messages again at once.
-            invisible_time: ms, for a last pop that has none.
+            attempt: a client that repeats its attempt id gets the same messages again at once.
+            invisible_time: ms; used if the last pop has none.
         """
         info = self._get(topic, group, queue_id)
         if info is None or not info.offset_list or (info.attempt_id is not None and info.attempt_id == attempt):
@@ -63,7 +63,7 @@ class OrderedPops:
         invisible_time: int,
         queue_offsets: Sequence[int],
     ) -> tuple[dict[int, int], int]:
-        """A queue was popped; (how often each message was popped before, the least of all of them)."""
+        """Record a pop; returns (how often each message was popped before, the minimum of these)."""
         before = self._get(topic, group, queue_id)
         counts: Mapping[int, int] | None = None
         if before is not None:
@@ -85,10 +85,10 @@ class OrderedPops:
         return known, min(known.values(), default=0) if len(known) == len(queue_offsets) else 0
 
     def ack(self, topic: str, group: str, queue_id: int, queue_offset: int, pop_time: int) -> int:
-        """A message was consumed; the offset at which its group goes on.
+        """Ack a message; returns the offset at which its group continues.
 
         Returns:
-            -1 where that message was not popped last, -2 where it was, and by another pop: nothing is to be changed.
+            -1 if the message is not of the last pop, -2 if the pop time differs: nothing changes then.
         """
         info = self._get(topic, group, queue_id)
         if info is None:
@@ -105,7 +105,7 @@ class OrderedPops:
         return next((offset for bit, offset in enumerate(offsets) if not bits >> bit & 1), offsets[-1] + 1)
 
     def postpone(self, topic: str, group: str, queue_id: int, queue_offset: int, pop_time: int, until: int) -> None:
-        """A message is to come again at another time."""
+        """Change the time at which a message becomes visible again."""
         info = self._get(topic, group, queue_id)
         if info is not None and info.pop_time == pop_time:
             self._set(
@@ -113,14 +113,14 @@ class OrderedPops:
             )
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """The group was set to another offset."""
+        """Forget the last pop, because the group's offset was reset."""
         queues = self._table.get(f"{topic}@{group}", {})
         if queues.pop(queue_id, None) is not None:
             self._free_at.pop((topic, group, queue_id), None)
             self._keep()
 
     def take_freed(self) -> list[tuple[str, str, int]]:
-        """Queues (topic, group, queue id) whose messages have become visible since this was last asked."""
+        """Queues (topic, group, queue id) whose messages have become visible since the last call."""
         now = self._clock()
         places = [place for place, time in self._free_at.items() if time <= now]
         for place in places:
@@ -138,11 +138,11 @@ class OrderedPops:
         self._keep()
 
     def _note(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
-        """When the queue is free again if nothing is acked."""
+        """Note when the queue becomes free if nothing is acked."""
         self._free_at[topic, group, queue_id] = max(self._invisible_until(info, 0), default=0)
 
     def _invisible_until(self, info: OrderInfo, invisible_time: int) -> list[int]:
-        """Until when each message is invisible that is not acked."""
+        """The time at which each unacked message becomes visible."""
         invisible = info.invisible_time if info.invisible_time and info.invisible_time > 0 else invisible_time
         later = info.next_visible or {}
         return [
@@ -159,7 +159,7 @@ class OrderedPops:
         return replace(self._file, table=self._table).build(self._state.release.version)
 
     def _clean(self) -> None:
-        """Forget what nobody asks for any more."""
+        """Drop the state of queues that are no longer popped."""
         now = self._clock()
         for name in list(self._table):
             topic, _at, group = name.partition("@")

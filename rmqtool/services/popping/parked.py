@@ -1,4 +1,4 @@
-"""Requests that wait for messages to pop (broker.longpolling.PopLongPollingService, 5.3.3)."""
+"""Parked pop requests, waiting for messages (broker.longpolling.PopLongPollingService, 5.3.3)."""
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """What a request waits for; a queue id below 0 stands for all queues."""
+    """The queue that a request waits for; a negative queue id means all queues."""
 
     topic: str
     group: str
@@ -16,11 +16,11 @@ class Key(NamedTuple):
 
 
 class Parked(Generic[T]):
-    """Those of a broker, first the one that has the least time left.
+    """The parked requests of a broker, ordered by deadline.
 
     Args:
-        most: how many may wait for one key, and in all.
-        retry_topics: those into which messages of a topic come back for a group.
+        most: maximum number of requests per key, and in total.
+        retry_topics: gives the retry topics of a topic and a group.
     """
 
     def __init__(self, most: tuple[int, int], retry_topics: Callable[[str, str], list[str]]) -> None:
@@ -31,7 +31,7 @@ class Parked(Generic[T]):
         self._number = self.count = 0
 
     def add(self, key: Key, until: float, item: T) -> bool:
-        """Have a request wait until a time; False where too many do."""
+        """Park a request until a time; False if too many are parked."""
         heap = self._waiting.get(key, [])
         if len(heap) > self._most[0] or self.count >= self._most[1]:
             return False
@@ -46,7 +46,7 @@ class Parked(Generic[T]):
         return True
 
     def take(self, key: Key) -> T | None:
-        """The one of a key that has the least time left; it waits no more."""
+        """Remove and return the request of a key with the earliest deadline."""
         heap = self._waiting.get(key)
         if not heap:
             return None
@@ -56,16 +56,16 @@ class Parked(Generic[T]):
         return item
 
     def waiting(self, key: Key) -> int:
-        """How many wait for a key."""
+        """Number of requests parked for a key."""
         return len(self._waiting.get(key, ()))
 
     @property
     def awaited(self) -> list[Key]:
-        """All for which a client waits."""
+        """All keys with parked requests."""
         return list(self._waiting)
 
     def find_concerned(self, topic: str, queue_id: int) -> list[Key]:
-        """Those that a new message in a queue concerns; of a retry topic all of its group and topic."""
+        """Keys that a new message in a queue may serve; for a retry topic, all of its group and topic."""
         return [
             key
             for key in self._groups.get(topic, ())
@@ -73,16 +73,16 @@ class Parked(Generic[T]):
         ]
 
     def late(self, now: float) -> Iterator[tuple[Key, T]]:
-        """Those whose time is over; they wait no more."""
+        """Remove and return the requests whose deadline has passed."""
         while self._times and self._times[0][0] <= now:
             until, number, key = heappop(self._times)
             heap = self._waiting.get(key)
-            if heap and heap[0][:2] == (until, number):  # else it was taken before
+            if heap and heap[0][:2] == (until, number):  # otherwise it was already removed
                 self.count -= 1
                 item = heappop(heap)[2]
                 self._tidy(key)
                 yield key, item
-        if len(self._times) > 2 * self.count + 1024:  # of those that were taken
+        if len(self._times) > 2 * self.count + 1024:  # mostly entries of removed requests
             self._times = [(until, number, key) for key, heap in self._waiting.items() for until, number, _ in heap]
             self._times.sort()
 

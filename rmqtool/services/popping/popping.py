@@ -1,7 +1,8 @@
-"""Hand out messages for a time: which of them, from where on, and what is noted of it before clients get them.
+"""Pop: choose the messages to deliver, and record the delivery before the client gets them.
 
-A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them where it is killed; here each
-is stored before it is answered. A group's offset goes behind what was handed out as soon as the checkpoint is stored.
+A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them if it is killed; here each is
+stored before the request is answered. A group's offset moves past the delivered messages as soon as the checkpoint is
+stored.
 
 Source: broker.processor.PopMessageProcessor, PopBufferMergeService (addCkJustOffset, addCkMock), PeekMessageProcessor,
 NotificationProcessor (5.3.3); clients-and-live-admin 1.3 to 1.8.
@@ -35,14 +36,14 @@ _QUEUE_OFFSET = derived.HEAD_V4_V4.field("queue_offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a client wants.
+    """A pop request.
 
     Attributes:
-        queue_id: below 0 for all queues.
+        queue_id: negative for all queues.
         invisible_time: ms.
-        start: :data:`FROM_MIN` or :data:`FROM_MAX`, for a group that was not here before.
-        accept: the filter of its subscription.
-        attempt: of ordered pops; who repeats one gets the same messages.
+        start: :data:`FROM_MIN` or :data:`FROM_MAX`, for a new group.
+        accept: the filter of the subscription.
+        attempt: id of the attempt, for ordered pops; a client that repeats it gets the same messages.
     """
 
     topic: str
@@ -58,12 +59,12 @@ class Request:
 
 @dataclass(slots=True)
 class PopResult:
-    """What it got.
+    """The result of a pop request.
 
     Attributes:
-        messages: records, one behind the other as the parts have them.
-        rest: messages that wait besides, in all queues that were looked at.
-        order_counts: ``orderCountInfo``; None unless it was asked for in order.
+        messages: records, in the order of ``parts``.
+        rest: number of further messages in all queues that were read.
+        order_counts: ``orderCountInfo``; empty unless popped in order.
         failed: a checkpoint could not be stored, so its messages were not handed out.
     """
 
@@ -77,7 +78,7 @@ class PopResult:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return sum(len(part.queue_offsets) for part in self.parts)
 
     @property
@@ -87,14 +88,14 @@ class PopResult:
 
 
 class Popping:
-    """Hands out the messages of one store that is open for writing.
+    """Pops messages of one store that is open for writing.
 
     Args:
-        state: has topics, groups and offsets; who owns it persists them.
+        state: has topics, groups and offsets; its owner persists them.
         records: stores checkpoints.
-        broker_name: for handles.
-        resets: offsets that groups were set to, by topic, group and queue id; taken out when they are used.
-        failed: called with the reason why a checkpoint could not be stored; its messages are not handed out then.
+        broker_name: name in handles.
+        resets: pending offset resets by topic, group and queue id; removed when applied.
+        failed: called with the reason if a checkpoint could not be stored; its messages are then not delivered.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Popping:
     # -- handing out --------------------------------------------------------------------------------------------------
 
     def pop(self, request: Request) -> PopResult:
-        """Hand out what there is, at most so many messages."""
+        """Pop up to ``request.most`` messages."""
         chance = self._random.randrange(100)
         if request.ordered:
             popped = PopResult(self._clock(), ORDERED)
@@ -143,7 +144,7 @@ class Popping:
         return [(topic, (chance + n) % count) for n in range(count)] if queue_id < 0 else [(topic, queue_id)]
 
     def _retry_queues(self, topic: str, group: str, chance: int) -> list[tuple[str, int]]:
-        """Of the one retry topic whose turn it is."""
+        """Queues of the retry topic whose turn it is."""
         newer = self.settings.newer_retry_topics
         older = newer and self.settings.older_too and chance % 2 == 0
         return self._own_queues(retry_topic(topic, group, newer=newer and not older), -1, chance)
@@ -186,7 +187,7 @@ class Popping:
             popped.order_counts.append(count_info(origin, queue_id, counts.items(), least))
             self._state.set_offset(topic, group, queue_id, offset)
         else:
-            # after a kill the checkpoints of a group that nobody knows are dropped, and its messages do not come back
+            # after a kill, checkpoints of an unknown group would be dropped, and its messages would not come back
             self._state.save_groups()
             point = pop.CheckPoint(
                 topic=topic,
@@ -197,7 +198,7 @@ class Popping:
                 broker_name=self._broker_name,
                 invisible_time=request.invisible_time,
                 count=len(offsets),
-                distances=tuple(one - offset for one in offsets),
+                distances=tuple(each - offset for each in offsets),
             )
             stored = self._records.put(point, popped.revive_queue, point.visible_time)
             if not stored.ok:
@@ -213,7 +214,7 @@ class Popping:
             popped.messages += (self._rename(data, request, offset, popped) for data in result.messages)
 
     def _rename(self, data: memoryview, request: Request, start: int, popped: PopResult) -> bytes | memoryview:
-        """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
+        """A message of a retry topic, rewritten as one of the requested topic, with its handle as a property."""
         record = read(data, 0, len(data), crc=False)
         if not isinstance(record, Record):
             return data
@@ -233,12 +234,12 @@ class Popping:
         try:
             return rebuild(record, topic=name, properties=build(properties))
         except FormatError:
-            return data  # its properties have no room for the handle: the client makes it of the lists
+            return data  # no room for the handle in its properties: the client builds it from the lists
 
     # -- where a group is ---------------------------------------------------------------------------------------------
 
     def _offset(self, topic: str, group: str, queue_id: int, start: int) -> int:
-        """From where on messages are handed out next; written down for a group that was not here before."""
+        """Offset of the next message to deliver; stored if the group is new."""
         reset = self._resets.pop((topic, group, queue_id), None)
         if reset is not None:
             self._orders.clear(topic, group, queue_id)
@@ -264,7 +265,7 @@ class Popping:
     def waits(
         self, topic: str, group: str, queue_id: int, *, ordered: bool = False, attempt: str | None = None
     ) -> bool:
-        """Whether a pop would have something to look at."""
+        """Whether a pop would find messages."""
         return any(
             self._reading.max_offset(name, queue) > self._known_offset(name, group, queue)
             and not (ordered and self._orders.is_blocked(name, group, queue, attempt, 0))
@@ -278,7 +279,7 @@ class Popping:
                 yield from self._own_queues(name, -1, 0)
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
-        """Retry topics that a pop of a topic looks into."""
+        """Retry topics that a pop of a topic also reads."""
         newer = self.settings.newer_retry_topics
         forms = [True, False] if newer and self.settings.older_too else [newer]
         return [retry_topic(topic, group, newer=form) for form in forms]
@@ -288,7 +289,7 @@ class Popping:
         return self._reading.min_offset(topic, queue_id) if offset is None or offset < 0 else offset
 
     def peek(self, topic: str, group: str, queue_id: int, most: int) -> tuple[list[memoryview], int]:
-        """(messages that a pop would get, how many wait): nothing is changed."""
+        """(messages that a pop would get, number of waiting messages), without changing anything."""
         chance = self._random.randrange(100)
         retry, own = self._retry_queues(topic, group, chance), self._own_queues(topic, queue_id, chance)
         messages: list[memoryview] = []

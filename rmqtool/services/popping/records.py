@@ -1,4 +1,4 @@
-"""Checkpoints and acks on their way into a store: messages for the revive topic that the timer holds until they count.
+"""Store checkpoints and acks, as timer messages for the revive topic.
 
 Source: broker.processor.PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck (5.3.3);
 clients-and-live-admin 1.6.
@@ -11,14 +11,14 @@ from rmqtool.services.open_store.store import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.outgoing import Message
 
-_AHEAD = 1000  # ms by which a checkpoint comes to the revive topic before its acks
+_AHEAD = 1000  # ms by which a checkpoint reaches the revive topic before its acks
 
 
 class Records:
-    """Puts them into a store that is open for writing.
+    """Stores checkpoints and acks in a store that is open for writing.
 
     Args:
-        address: HOST:PORT of the broker, which is taken for their sender.
+        address: HOST:PORT of the broker, their nominal sender.
     """
 
     def __init__(self, store: Store, cluster: str, address: str) -> None:
@@ -26,10 +26,10 @@ class Records:
         self.topic = REVIVE_PREFIX + cluster
 
     def put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> PutResult:
-        """Store one, in the last room of a disk too: without it nobody can consume what fills that.
+        """Store a checkpoint or an ack, even on a nearly full disk: without it nobody can consume what fills the disk.
 
         Args:
-            visible_time: when the messages of its checkpoint may be handed out again, ms since the epoch.
+            visible_time: when the messages of its checkpoint become visible again, ms since the epoch.
         """
         deliver = visible_time - _AHEAD if isinstance(record, pop.CheckPoint) else visible_time
         return self._store.append(

@@ -1,9 +1,9 @@
-"""Bring back messages that were handed out and not acked: from the revive topic into the retry topic of their group.
+"""Revive unacked messages: move them from the revive topic to the retry topic of their group.
 
-Each queue of the revive topic is read in its order. A checkpoint is judged when what came behind it was due so much
+Each queue of the revive topic is read in order. A checkpoint is processed once the records after it are due so much
 later that all of its acks must have been read. The offset of the group :data:`~formats.variants.pop.REVIVE_GROUP` is
-that of the last record that was dealt with, so the next start reads again what was not, and a message that was brought
-back just before a kill may come once more.
+that of the last finished record, so the next start reads unfinished ones again, and a message revived just before a
+kill may be delivered twice.
 
 Source: broker.processor.PopReviveService (5.3.3); clients-and-live-admin 1.7.
 """
@@ -28,30 +28,30 @@ from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.store.append.answers import PutResult
 
-_SURE = 2000  # ms by which the newest record must be due later than a checkpoint
-_QUIET = 3000  # ms without a record after which the clock is taken for it
+_SURE = 2000  # ms; the newest record must be due this much later than a checkpoint
+_QUIET = 3000  # ms without a record after which the clock is used instead
 _AGAIN = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)  # s
-_BLOCK = 32  # records that are read together
+_BLOCK = 32  # records read at once
 
 
 class _Read(NamedTuple):
     """A record of the revive topic."""
 
     queue_offset: int
-    what: pop.CheckPoint | pop.Ack
+    event: pop.CheckPoint | pop.Ack
     deliver_time: int
 
 
 @dataclass(slots=True)
 class _Queue:
-    """One queue of the revive topic, as far as it was read.
+    """Reading state of one queue of the revive topic.
 
     Attributes:
         following: queue offset of the next record.
-        newest: the latest time at which a record was due, ms since the epoch; 0 for none yet.
-        points: checkpoints that are not dealt with, and queue offsets of their messages that are; an ack whose
-            checkpoint did not come has one without messages.
-        places: queue offset of each.
+        newest: the latest due time of a record, ms since the epoch; 0 for none yet.
+        points: open checkpoints, each with the queue offsets of its finished messages; an ack without a checkpoint gets
+            an empty one.
+        places: queue offset of each checkpoint.
     """
 
     queue_id: int
@@ -63,23 +63,23 @@ class _Queue:
 
 @dataclass(slots=True, kw_only=True)
 class Revived:
-    """What was done."""
+    """Counts of processed messages."""
 
     brought_back: int = 0
     put_again: int = 0
-    gone: int = 0  # messages that the store has no more
+    gone: int = 0  # messages no longer in the store
 
 
 class Reviving:
-    """Brings back the messages of one store that is open for writing.
+    """Revives messages of one store that is open for writing.
 
     Args:
-        state: has topics, groups and offsets; who owns it persists them.
-        records: stores checkpoints of what cannot be brought back now.
-        broker_name: of acks that name none.
-        in_time: whether the timer has put all into the revive topic that is due.
-        topic_made: called with a retry topic that was not there.
-        arrived: called with a queue that has a message more.
+        state: has topics, groups and offsets; its owner persists them.
+        records: stores new checkpoints of messages that cannot be revived now.
+        broker_name: used for acks without one.
+        in_time: tells whether the timer has delivered everything due to the revive topic.
+        topic_made: called after a retry topic was created.
+        arrived: called with a queue that has a new message.
     """
 
     def __init__(
@@ -102,25 +102,25 @@ class Reviving:
         self._warn = warn
         self._in_time, self._topic_made, self._arrived = in_time, topic_made, arrived
         self._queues: dict[int, _Queue] = {}
-        self._came: set[tuple[str, int]] = set()
+        self._new_messages: set[tuple[str, int]] = set()
         self.done = Revived()
 
     @property
     def waiting(self) -> int:
-        """Checkpoints that were read and are not dealt with."""
+        """Number of open checkpoints."""
         return sum(len(queue.points) for queue in self._queues.values())
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Read what has come, and judge what can be judged."""
+        """Read new records, and process the checkpoints that are ready."""
         config = self._state.topic(self._records.topic)
         count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
-        in_time = self._in_time()  # what is stored here is new to the timer
+        in_time = self._in_time()  # asked first: records stored below are new to the timer
         for queue_id in range(count):
             if stop():
                 break
             self._step(queue_id, stop, in_time)
-        came, self._came = self._came, set()
-        for place in came:  # when all of a checkpoint are there, so that they are handed out together again
+        arrived, self._new_messages = self._new_messages, set()
+        for place in arrived:  # once all messages of a checkpoint are stored, so that they are delivered together again
             self._arrived(*place)
 
     def _step(self, queue_id: int, stop: Callable[[], bool], in_time: bool) -> None:
@@ -129,24 +129,24 @@ class Reviving:
         if queue is None:
             if not self._reading.max_offset(topic, queue_id):
                 return
-            dealt = self._state.offset(topic, pop.REVIVE_GROUP, queue_id)
-            queue = self._queues[queue_id] = _Queue(queue_id, (-1 if dealt is None else dealt) + 1)
+            finished = self._state.offset(topic, pop.REVIVE_GROUP, queue_id)
+            queue = self._queues[queue_id] = _Queue(queue_id, (-1 if finished is None else finished) + 1)
         while not stop():
             before = queue.following
-            for record in self._block(queue):
-                self._take(queue, record)
-            self._judge(queue, stop)
+            for record in self._read_block(queue):
+                self._add(queue, record)
+            self._process(queue, stop)
             if queue.following == before:
                 break
         now = self._clock()
         if queue.points and not stop() and queue.newest and now - queue.newest > _QUIET and in_time:
             queue.newest = now
-            self._judge(queue, stop)
+            self._process(queue, stop)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _block(self, queue: _Queue) -> Iterator[_Read]:
-        """The next records; what is neither a checkpoint nor an ack is passed over."""
+    def _read_block(self, queue: _Queue) -> Iterator[_Read]:
+        """The next records, without those that are neither a checkpoint nor an ack."""
         result = self._reading.pull(self._records.topic, queue.queue_id, queue.following, _BLOCK)
         if not result.messages:
             if result.status in (
@@ -172,10 +172,10 @@ class Reviving:
                 deliver = java_int(properties.get(timer.DELIVER_MS, ""), 64) or 0
                 yield _Read(record.queue_offset, event, deliver)
 
-    def _take(self, queue: _Queue, record: _Read) -> None:
-        event = record.what
+    def _add(self, queue: _Queue, record: _Read) -> None:
+        event = record.event
         if isinstance(event, pop.CheckPoint):
-            # a timer may have delivered it twice; its place is that of the last one
+            # the timer may have delivered it twice; its place is that of the last copy
             acked = queue.points.pop(event.key, (event, set[int]()))[1]
             queue.points[event.key] = event, acked | event.acked_before
             queue.places[event.key] = record.queue_offset
@@ -184,7 +184,7 @@ class Reviving:
             if key in queue.points:
                 queue.points[key][1].update(event.queue_offsets)
             elif self._clock() - record.deliver_time > self._settings.ack_wait:
-                # without its checkpoint it would hold up the offset for ever
+                # without its checkpoint it would hold up the offset forever
                 nothing = pop.CheckPoint(
                     topic=event.topic,
                     group=event.group,
@@ -195,38 +195,38 @@ class Reviving:
                 )
                 queue.points[key] = nothing, set()
                 queue.places[key] = record.queue_offset
-        # one that came before its time says nothing of what was due meanwhile
+        # a record that arrived early says nothing about what was due meanwhile
         queue.newest = max(queue.newest, min(record.deliver_time, self._clock()))
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
-    def _judge(self, queue: _Queue, stop: Callable[[], bool]) -> None:
+    def _process(self, queue: _Queue, stop: Callable[[], bool]) -> None:
         for key in list(queue.points):
             point, acked = queue.points[key]
             if queue.newest - point.visible_time <= _SURE or stop():
                 return
-            if self._is_wanted(point):
+            if self._has_topic_and_group(point):
                 for offset in point.queue_offsets[: max(point.count, 0)]:
                     if offset not in acked:
-                        if not self._bring_back(queue, point, offset):
+                        if not self._revive(queue, point, offset):
                             return
                         acked.add(offset)
             del queue.points[key]
             place = queue.places.pop(key)
-            dealt = self._state.offset(self._records.topic, pop.REVIVE_GROUP, queue.queue_id)
-            if dealt is None or place > dealt:
+            finished = self._state.offset(self._records.topic, pop.REVIVE_GROUP, queue.queue_id)
+            if finished is None or place > finished:
                 self._state.set_offset(self._records.topic, pop.REVIVE_GROUP, queue.queue_id, place)
 
-    def _is_wanted(self, point: pop.CheckPoint) -> bool:
-        """Whether topic and group are there still."""
+    def _has_topic_and_group(self, point: pop.CheckPoint) -> bool:
+        """Whether topic and group still exist."""
         topic = point.topic
         if topic.startswith(RETRY_PREFIX):
             name = topic.removeprefix(RETRY_PREFIX)
             topic = name.removeprefix(f"{point.group}+") if "+" in name else name.removeprefix(f"{point.group}_")
         return self._state.topic(topic) is not None and point.group in self._state.groups
 
-    def _bring_back(self, queue: _Queue, point: pop.CheckPoint, queue_offset: int) -> bool:
-        """Deal with one message; False where neither it nor a checkpoint of it can be stored now."""
+    def _revive(self, queue: _Queue, point: pop.CheckPoint, queue_offset: int) -> bool:
+        """Revive one message; False if neither it nor a new checkpoint can be stored now."""
         if self._settings.foreign and point.broker_name != self._broker_name:
             return self._put_again(queue, point, queue_offset)
         result = self._reading.pull(point.topic, point.queue_id, queue_offset, 1)
@@ -238,7 +238,7 @@ class Reviving:
                 f"not come back for {point.group}"
             )
             return True
-        stored = self._retry(point, record)
+        stored = self._store_retry(point, record)
         if not stored.ok:
             self._warn(
                 f"{point.topic} queue {point.queue_id}: the message at queue offset {queue_offset} cannot come back "
@@ -246,11 +246,11 @@ class Reviving:
             )
             return self._put_again(queue, point, queue_offset)
         self.done.brought_back += 1
-        self._came.add((stored.topic, stored.queue_id))
+        self._new_messages.add((stored.topic, stored.queue_id))
         return True
 
-    def _retry(self, point: pop.CheckPoint, record: Record) -> PutResult:
-        """The message once more, in the retry topic of its group."""
+    def _store_retry(self, point: pop.CheckPoint, record: Record) -> PutResult:
+        """Store the message in the retry topic of its group."""
         topic = point.topic
         if not topic.startswith(RETRY_PREFIX):
             topic = retry_topic(topic, point.group, newer=self._settings.newer_retry_topics)
@@ -268,7 +268,7 @@ class Reviving:
         )
 
     def _put_again(self, queue: _Queue, point: pop.CheckPoint, queue_offset: int) -> bool:
-        """A message that cannot be brought back now is tried again later, each time after a longer while."""
+        """Store a new checkpoint for a message that cannot be revived now, with a longer interval each time."""
         times = java_int(point.put_again or "") or 0
         if times >= len(_AGAIN) and self._settings.drop_after_all:
             return True

@@ -1,4 +1,4 @@
-"""POP of one store that is open for writing: all its parts, and what goes on beside the requests."""
+"""POP for one store that is open for writing: its parts, and its background work."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from rmqtool.store.queues.pop_store import left_behind
 
 @dataclass(frozen=True, kw_only=True)
 class PopBroker:
-    """Who a broker is, and whom it tells what.
+    """The broker's identity and callbacks.
 
     Attributes:
         address: HOST:PORT.
-        arrived: called with a queue that has a message more.
-        freed: called with a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
-        topic_made: called with a topic that was not there.
-        in_time: whether the timer has delivered all that is due.
+        arrived: called with a queue that has a new message.
+        freed: called with a queue (topic, group, queue id) that delivers again to a group that pops in order.
+        topic_made: called after a topic was created.
+        in_time: tells whether the timer has delivered everything that is due.
     """
 
     name: str
@@ -41,13 +41,13 @@ class PopBroker:
 
 
 class PopService:
-    """Hands messages out, takes acks, and brings back what was not acked.
+    """Pops messages, stores acks, and revives unacked messages.
 
     Args:
-        resets: offsets that groups were set to, by topic, group and queue id.
+        resets: pending offset resets by topic, group and queue id.
 
     Raises:
-        CorruptFile: a config file of POP is broken, and its ``.bak`` too, or a setting is no number.
+        CorruptFile: a config file of POP and its ``.bak`` are broken, or a setting is not a number.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PopService:
         )
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Do what is to be done by now."""
+        """Do the background work that is due."""
         for place in self.orders.take_freed():
             self._broker.freed(*place)
         if self.settings.timer:

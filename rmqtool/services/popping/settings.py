@@ -1,4 +1,4 @@
-"""What a broker's settings say of POP (common.BrokerConfig, 5.3.3)."""
+"""A broker's settings for POP (common.BrokerConfig, 5.3.3)."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from rmqtool.services.open_store.broker_state import setting
 from rmqtool.store.append.delayed import LONGEST_DELAY
 from rmqtool.store.layout.broker_conf import BrokerConf
 
-_LONGEST = 300_000  # ms that a pop may be held, whatever it asks for
+_LONGEST = 300_000  # ms; upper limit of the invisible time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +16,15 @@ class PopSettings:
     Attributes:
         timer: the broker has a timer, in which checkpoints wait; without it nothing is popped.
         newer_retry_topics: messages come back in ``%RETRY%GROUP+TOPIC``.
-        older_too: and those in ``%RETRY%GROUP_TOPIC`` are popped then too.
-        retry_first: percentage of pops that look at the retry topic first.
+        older_too: those in ``%RETRY%GROUP_TOPIC`` are then popped too.
+        retry_first: percentage of pops that read the retry topic first.
         actual_topic: messages of retry topics keep that topic in answers.
-        from_memory: a new group begins at offset 0 of a queue that is in memory as a whole, whatever it asks for.
-        most_waiting: pops that may wait for one queue of a group, and for all together.
-        longest_invisible: as long as the timer lets a checkpoint wait (``timerMaxDelaySec``).
+        from_memory: a new group begins at offset 0 of a queue that is entirely in memory, whatever it requests.
+        most_waiting: maximum number of parked pops per queue of a group, and in total.
+        longest_invisible: the longest delay that the timer allows (``timerMaxDelaySec``).
         ack_wait: how long an ack waits for its checkpoint.
         drop_after_all: give up a message that could not be revived after the last interval.
-        foreign: checkpoints of another broker's name are that broker's.
+        foreign: leave checkpoints with another broker's name to that broker.
     """
 
     timer: bool = True
@@ -46,10 +46,10 @@ class PopSettings:
 
     @classmethod
     def of(cls, conf: BrokerConf) -> "PopSettings":
-        """As the broker's file has them.
+        """The settings in the broker's file.
 
         Raises:
-            CorruptFile: a number is none.
+            CorruptFile: a setting is not a number.
         """
         share = conf.text("defaultPopShareQueueNum") or ""
         return cls(

@@ -1,8 +1,8 @@
-"""Give dead letters back: to the group's retry topic, or to the topic that they came from.
+"""Requeue dead letters: to the group's retry topic, or to their original topic.
 
-What is given back is recognised by the property ``REQUEUED_FROM``, the offset id of the dead letter, in either of both
-topics: a run that was killed goes on where it was, and none is given back twice, nor to both. The dead letter itself
-stays where it is.
+Requeued messages are recognised by the property ``REQUEUED_FROM``, the offset id of the dead letter, in both topics: a
+run that was killed continues where it was, and no dead letter is requeued twice, nor to both topics. The dead letter
+itself is kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,11 +49,11 @@ class Requeued:
 
 
 class Requeue:
-    """The dead letters of one group.
+    """Requeues the dead letters of one group.
 
     Args:
-        ids: only these: unique ids, offset ids of the dead letters, or of the messages that they were at first.
-        target: ``retry``: the group gets them again, as often as any message; ``origin``: every group of the topic.
+        ids: only these: unique ids, or offset ids of the dead letters or of the original messages.
+        target: ``retry``: only the group gets them again; ``origin``: every group of the original topic does.
     """
 
     def __init__(self, log: CommitLog, group: str, ids: list[str] | None, target: str, warn: Warn) -> None:
@@ -61,10 +61,10 @@ class Requeue:
         self._warn = warn
         self._topics = TopicQueues(log.layout)
         self._known = topics_of(log.layout, warn)
-        self._before: dict[str, set[str]] = {}  # topic → dead letters that were given back to it
+        self._before: dict[str, set[str]] = {}  # topic → dead letters already requeued to it
 
     def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
-        """Every dead letter that is chosen, and the message that it becomes; None where there is nothing to do."""
+        """Every selected dead letter, with the message to store; None if there is nothing to do."""
         retries = Retries(self.log, 0, self._warn)
         for letter, message in retries.dead_letters([self.group]):
             record = message.record
@@ -96,20 +96,20 @@ class Requeue:
                 yield replace(row, targetQueueId=queue_id), self._message(message, row.targetTopic, queue_id, dead_id)
 
     def _not_taken(self, topic: str) -> str | None:
-        """Why no message can be given back to a topic, by the rules for those who send."""
+        """Why no message can be sent to a topic, by the rules for producers; None if it can."""
         if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
             return f"{topic}: a topic of the broker itself, to which nobody sends"
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return f"{topic}: a topic of retries or dead letters, which no other group reads"
         if self._known is None:
-            return None  # topics.json is lost: nobody can say
+            return None  # topics.json is lost: unknown
         config = self._known.topics.get(topic)
         if config is None:
             return f"{topic}: the topic is gone: topics.json does not have it any more"
         return None if config.perm & Perm.WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
 
     def _given_back(self, topic: str) -> set[str]:
-        """The dead letters that the messages of a topic were; only what is younger than the first of them is read."""
+        """Dead letters already requeued to a topic; only messages newer than the first dead letter are read."""
         if topic not in self._before:
             self._before[topic] = set()
             dead = self._topics.one(DLQ_PREFIX + self.group, 0)
@@ -124,7 +124,7 @@ class Requeue:
         return self._before[topic]
 
     def _queue_id(self, topic: str, origin_id: str | None) -> int:
-        """The queue that the message was in at first; 0 where that is not known, and for a retry topic."""
+        """The queue of the original message; 0 if unknown, and for a retry topic."""
         if self.target == "retry" or origin_id is None:
             return 0
         try:
@@ -151,10 +151,10 @@ def requeue(
     warn: Warn,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Requeued]:
-    """Give dead letters back; each row comes when its message is in the log, which survives the end of this process.
+    """Requeue dead letters; each row is yielded once its message is in the log and survives a kill of this process.
 
     Args:
-        stop: asked before each; true ends it, and the next run goes on there.
+        stop: called before each dead letter; true ends the run, and the next one continues there.
     """
     state = BrokerState(store, warn)
     store.dispatch()

@@ -1,12 +1,12 @@
-"""Retries and dead letters: what consumer groups gave back, and what became of it.
+"""Retries and dead letters: messages that consumer groups sent back, and their state.
 
-A failed message is stored again for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
-its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
-``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
-before it comes to the dead letters.
+A failed message is stored again for its group with ``reconsumeTimes`` incremented: first in the schedule topic, then,
+when it is due, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
+``ORIGIN_MESSAGE_ID``. With orderly consumers of 4.9, a message that failed too often waits in the schedule topic once
+more before it becomes a dead letter.
 
-What POP groups do not ack in time comes to a retry topic of group and topic, ``reconsumeTimes`` one higher, as often as
-it takes.
+A message that a POP group does not ack in time goes to a retry topic of group and topic with ``reconsumeTimes``
+incremented, as often as necessary.
 
 Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryAndDLQ); message-services 12.
 """
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 class RetryInfo:
     """One delivery of a failed message to its group. Times are ms since the epoch.
 
-    ``state``: scheduled (its time has not come), waiting (the group has not taken it yet), in-flight (popped and not
-    acked), retried (failed again), dead (failed and became a dead letter), done (taken, and not given back).
+    ``state``: scheduled (not due yet), waiting (not consumed yet), in-flight (popped and not acked), retried (failed
+    again), dead (failed and became a dead letter), done (consumed and not sent back).
     """
 
     group: str
@@ -55,13 +55,13 @@ class RetryInfo:
     msgId: str
     tags: str | None
     keys: str | None
-    topic: str  # where it lies: the retry topic or the dead letters, or the schedule topic
+    topic: str  # where it is stored: retry topic, dead-letter topic or schedule topic
     queueId: int
     queueOffset: int
     physicalOffset: int
     bornTimestamp: int
     storeTimestamp: int
-    deliverTimestamp: int | None  # of a scheduled one
+    deliverTimestamp: int | None  # of a scheduled message
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -72,20 +72,20 @@ class RetryInfo:
 class DeadLetter(RetryInfo):
     """One dead letter with the retries that led to it.
 
-    ``state``: dead, or scheduled (its time to become one has not come).
+    ``state``: dead, or scheduled (to become one).
     """
 
-    retryTimestamps: list[int]  # when each retry that is still in the log came to the group
+    retryTimestamps: list[int]  # store time of each retry that is still in the log
 
 
 class Retries:
     """Retries and dead letters of one store.
 
-    Memory: 16 bytes for each message that was given back.
+    Memory: 16 bytes for each message sent back.
 
     Args:
-        now: for what is due, ms.
-        tiered: what the tier alone has, where that is to be read too.
+        now: the time that decides what is due, ms.
+        tiered: messages that only the tier has, if they are to be read too.
     """
 
     def __init__(self, log: CommitLog, now: int, warn: Warn, tiered: "OnlyTiered | None" = None) -> None:
@@ -96,7 +96,7 @@ class Retries:
         self._offsets = offsets_of(known_offsets(log.layout, warn))
 
     def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
-        """What each group has got, or will get, again: group by group, first what was delivered."""
+        """Every retry, group by group, delivered ones before scheduled ones."""
         scheduled, targets = self._find_scheduled()
         for group in groups or self._groups(RETRY_PREFIX, targets):
             given_back = self._given_back(group, scheduled)
@@ -143,7 +143,7 @@ class Retries:
 
     @cached_property
     def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Group to its retry topics of POP, each with the topic that the messages came from."""
+        """Group to its POP retry topics, each with the original topic."""
         topics: dict[str, list[tuple[str, str | None]]] = {}
         for topic in self.topics.topics(RETRY_PREFIX):
             group, origin = self._names.of(topic)
@@ -152,14 +152,14 @@ class Retries:
         return topics
 
     def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
-        """The retry topics of a group, those of POP last."""
+        """The retry topics of a group, POP ones last."""
         return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
 
     def _find_scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
-        """(target, level) to queue offset of every retry and dead letter in the schedule topic; and the targets.
+        """(target, level) to queue offset of every retry and dead letter in the schedule topic, and the set of targets.
 
         Args:
-            pending: without those that were delivered.
+            pending: only those not delivered yet.
         """
         pairs, targets = Pairs(), set()
         for queue_id, queue in sorted(self._delays.queues.items()):
@@ -172,7 +172,7 @@ class Retries:
         return pairs, targets
 
     def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
-        """(level, message) of what the schedule topic has for a topic."""
+        """(level, message) of each message in the schedule topic for a target topic."""
         for queue_id, queue in sorted(self._delays.queues.items()):
             for offset in scheduled.get(hash((target, queue_id + 1))):
                 for message in messages_of(self.log, queue, self.warn, offset, offset + 1):
@@ -184,7 +184,7 @@ class Retries:
         for queue in self.topics.of(DLQ_PREFIX + group):
             for message in self._messages(queue):
                 pairs.add(_attempt(message, message.record.reconsume_times), 1)
-        for topic, _origin in self._pop_topics.get(group, []):  # revived once more
+        for topic, _origin in self._pop_topics.get(group, []):  # revived again
             for queue in self.topics.of(topic):
                 for message in self._messages(queue):
                     pairs.add(_attempt(message, message.record.reconsume_times), 0)
@@ -194,12 +194,12 @@ class Retries:
         return pairs
 
     def _groups(self, prefix: str, targets: set[str]) -> list[str]:
-        """Groups that have such a topic, or will have it."""
+        """Groups that have a topic with this prefix, or will have one."""
         topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
         return sorted({self._names.of(topic).group for topic in topics})
 
     def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, LocatedRecord]]:
-        """Every dead letter with its message, group by group in the order in which they died, then those to come."""
+        """Every dead letter with its message, group by group in queue order, then scheduled ones."""
         scheduled, targets = self._find_scheduled(pending=True)
         for group in groups or self._groups(DLQ_PREFIX, targets):
             times, topic = Pairs(), DLQ_PREFIX + group
@@ -213,7 +213,7 @@ class Retries:
                 for message in messages:
                     retries = sorted(times.get(_chain(message)))
                     letter = self._located(message)
-                    assert letter is not None  # it was read a moment ago
+                    assert letter is not None  # it was just read
                     yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), letter
 
 
@@ -228,10 +228,10 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
 
 
 def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
-    """What is listed of every copy.
+    """Fields common to all copies.
 
     Args:
-        origin: the topic that it came from, where the message itself does not say.
+        origin: the original topic, if the message itself does not name it.
     """
     entry, record, properties = message
     return {

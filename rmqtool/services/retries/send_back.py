@@ -1,4 +1,4 @@
-"""Failed messages that consumers give back: to the retry topic through a delay level, at last to the dead letters.
+"""Messages that consumers send back: to the retry topic through a delay level, finally to the dead letters.
 
 Source: broker.processor.SendMessageProcessor.asyncConsumerSendMsgBack and handleRetryAndDLQ (4.9.8, 5.3.3);
 message-services 12.2, 12.4.
@@ -25,11 +25,11 @@ _FIRST_LEVEL = 3
 
 
 class SendBackStore:
-    """Takes messages back into a store that is open for writing.
+    """Stores messages that consumers send back, in a store that is open for writing.
 
     Args:
-        state: has groups and topics; who owns it persists them.
-        random: chooses among the queues of a retry topic.
+        state: has groups and topics; its owner persists them.
+        random: selects the queue of a retry topic.
     """
 
     def __init__(self, store: Store, state: BrokerState, random: Random | None = None) -> None:
@@ -47,15 +47,15 @@ class SendBackStore:
     def send_back(
         self, group: str, physical_offset: int, *, delay_level: int = 0, max_reconsume_times: int | None = None
     ) -> PutResult | None:
-        """A consumer of the group has failed on the message at an offset; where its next copy lies.
+        """Send back the message at a physical offset, which a consumer of the group failed to consume.
 
         Args:
-            delay_level: 0 leaves it to the broker: three more than the times it was consumed again. Below 0 means
-                straight to the dead letters.
-            max_reconsume_times: the consumer's own limit; None for that of the group.
+            delay_level: 0 leaves it to the broker: number of retries so far + 3. Negative: straight to the dead
+                letters.
+            max_reconsume_times: the consumer's own limit; None for the group's.
 
         Returns:
-            None for a group that retries nothing: the message is dropped.
+            The position of the copy; None if the group does not retry: the message is dropped.
 
         Raises:
             Rejected: with the response code.
@@ -86,15 +86,15 @@ class SendBackStore:
     def send_to_retry(
         self, message: Message, max_reconsume_times: int | None = None, *, locked: bool = False
     ) -> PutResult:
-        """Store what a client itself has sent to the retry topic of its group.
+        """Store a message that a client itself sends to the retry topic of its group.
 
-        Consumers do so where their giving back has failed, and orderly ones with a limit for what is over it: that goes
-        to the dead letters. There a delay level keeps its meaning in 4.9: the dead letter waits for its time first.
+        Consumers do so if sending back failed; orderly ones do so when a message exceeds their limit, and it then
+        becomes a dead letter. In 4.9 a delay level still applies: the dead letter first waits for it.
 
         Args:
             message: with the number of its retries in ``reconsume_times``.
-            max_reconsume_times: the consumer's own limit; None for that of the group.
-            locked: orderly consumers of the group hold queues, whose messages are dead at once in 5.3.
+            max_reconsume_times: the consumer's own limit; None for the group's.
+            locked: orderly consumers of the group hold queue locks; in 5.3 the message is then dead at once.
 
         Raises:
             Rejected: with the response code.

@@ -1,1 +1,1 @@
-"""Messages on their way into a store."""
+"""Preparing messages for a store."""

@@ -1,4 +1,4 @@
-"""Copies of stored messages on their way back into a store: what every service that moves a message leaves as it is."""
+"""Copies of stored messages, with everything that services preserve when they move a message."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rmqtool.store.append.outgoing import Message
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> Message:
-    """A stored message as one to be put: body, flags, born time and both hosts as they were, ``changes`` aside."""
+    """A message to store, with body, flags, born time and both hosts of a stored one, except for ``changes``."""
     fields: dict[str, Any] = {
         "body": record.body,
         "flag": record.flag,

@@ -1,8 +1,8 @@
-"""Rows and tables that others have written: which of their fields are those of a message.
+"""Map fields of foreign rows and tables to fields of a message.
 
-Machine output and dumps have names of their own (:mod:`rmqtool.contract`). Other tables have other names: the user maps
-them, and tables in the shape that Kafka's readers give (``topic, partition, offset, key, value, timestamp``) are known.
-What is not taken is named, and a body that would be lost is refused.
+Machine output and dumps have their own names (:mod:`rmqtool.contract`). For other tables the user gives a mapping;
+Kafka's layout (``topic, partition, offset, key, value, timestamp``) is recognised. Ignored fields are reported, and
+rows whose body would be lost are refused.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from rmqtool.errors import BadValue
 
 Row = Mapping[str, Any]
 
-# what a message is made of, or ordered by
+# fields that make up a message, or order messages
 TAKEN = (
     "topic",
     "queueId",
@@ -37,12 +37,12 @@ TAKEN = (
     "bodyError",
 )
 MAPPABLE = tuple(name for name in TAKEN if name not in ("bodyLength", "bodyError"))
-# what our own outputs say of a message besides, and what follows from the rest
+# further fields of rmqtool's own output, which follow from the others
 _WORKED_OUT = {
     *MESSAGE_FIELDS, "sourceFile", "fileOffset", "broker", "group", "originTopic", "originMsgId", "retryTimestamps",
     "producerGroup", "checkTimes",
 }  # fmt: skip
-_KAFKA = ("topic", "partition", "offset", "value")  # that a table has at least to be in Kafka's shape
+_KAFKA = ("topic", "partition", "offset", "value")  # columns that identify Kafka's layout
 KAFKA = {
     "queueId": "partition",
     "queueOffset": "offset",
@@ -51,18 +51,19 @@ KAFKA = {
     "bornTimestamp": "timestamp",
     "storeTimestamp": "timestamp",
 }
-_BODIES = ("body", "value", "payload", "message", "content", "data", "msg")  # as others call it
-_MOST_SHAPES = 1000  # of rows that are remembered
-_MOST_NAMED = 100  # fields
+_BODIES = ("body", "value", "payload", "message", "content", "data", "msg")  # usual names of the body
+_MOST_SHAPES = 1000  # sets of field names to cache
+_MOST_NAMED = 100  # ignored fields to report
 
 
 def parse_map(texts: Sequence[str]) -> dict[str, str]:
-    """What fields of messages are called in an input: ``["value=body,key=keys"]`` is ``{"body": "value", ...}``.
+    """Parse a mapping from message fields to input fields: ``["value=body,key=keys"]`` gives ``{"body": "value",
+    ...}``.
 
-    ``=body`` says that nothing is the body.
+    ``=body`` means that there is no body.
 
     Raises:
-        BadValue: that is no mapping, or its right side no field of a message.
+        BadValue: not a mapping, or its right side is not a field of a message.
     """
     names: dict[str, str] = {}
     for pair in ",".join(texts).split(","):
@@ -80,62 +81,65 @@ def parse_map(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The fields of one table, or of one row.
+    """The mapped fields of one table or row.
 
     Attributes:
-        names: name of a message's field -> name in the table.
-        left: names in the table that are not taken, and that nothing else makes up for.
-        kafka: whether it is known by its shape.
+        names: message field → name in the table.
+        ignored: names in the table, whose content is not available otherwise.
+        kafka: whether it has Kafka's layout.
     """
 
     names: dict[str, str]
-    left: tuple[str, ...]
+    ignored: tuple[str, ...]
     kafka: bool
 
     @property
     def same(self) -> bool:
-        """Whether nothing has another name, and all is taken."""
-        return not self.left and all(ours == theirs for ours, theirs in self.names.items())
+        """Whether no field is renamed and none is ignored."""
+        return not self.ignored and all(ours == theirs for ours, theirs in self.names.items())
 
     @property
     def no_body(self) -> str | None:
         """Why messages would lose their bodies, or None."""
-        if "body" in self.names or not self.left:
+        if "body" in self.names or not self.ignored:
             return None
-        folded = {name.casefold(): name for name in reversed(self.left)}
+        folded = {name.casefold(): name for name in reversed(self.ignored)}
         likely = next((folded[name] for name in _BODIES if name in folded), "COLUMN")
-        return f"no field body, and {', '.join(self.left[:20])} not taken: map {likely}=body takes one, map =body none"
+        return (
+            f"no field body, and {', '.join(self.ignored[:20])} not taken: map {likely}=body takes one, map =body none"
+        )
 
 
-def shape_of(there: Collection[str], given: Mapping[str, str]) -> Shape:
-    """Which of the names there are taken for what.
+def shape_of(columns: Collection[str], given: Mapping[str, str]) -> Shape:
+    """Map the names in a table.
 
     Args:
-        given: what the user says, see :func:`parse_map`.
+        columns: the names in the table.
+        given: the user's mapping, see :func:`parse_map`.
     """
-    names = {name: name for name in TAKEN if name in there}
-    kafka = all(name in there for name in _KAFKA) and not {"queueId", "body"} & names.keys()
+    names = {name: name for name in TAKEN if name in columns}
+    kafka = all(name in columns for name in _KAFKA) and not {"queueId", "body"} & names.keys()
     if kafka:
         used = set(given.values())
-        names |= {ours: theirs for ours, theirs in KAFKA.items() if theirs in there and theirs not in used}
+        names |= {ours: theirs for ours, theirs in KAFKA.items() if theirs in columns and theirs not in used}
     for ours, theirs in given.items():
         names.pop(ours, None)
-        if theirs in there:
+        if theirs in columns:
             names[ours] = theirs
     read = set(names.values())
     nothing = {ours for ours, theirs in given.items() if not theirs}
-    left = tuple(name for name in there if name not in read and name not in _WORKED_OUT - set(TAKEN) | nothing)
+    ignored = tuple(name for name in columns if name not in read and name not in _WORKED_OUT - set(TAKEN) | nothing)
     if "body" in nothing:
         names["body"] = ""
-    return Shape(names, left, kafka)
+    return Shape(names, ignored, kafka)
 
 
 class Fields:
-    """The fields of one input, as the fields of messages.
+    """Maps the fields of one input.
 
     Args:
-        given: what the user says of their names.
-        tell: gets, once each, what is not taken.
+        given: the user's mapping.
+        tell: called once for each set of ignored fields.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None, tell: Callable[[str], None] | None = None) -> None:
@@ -144,16 +148,16 @@ class Fields:
         self._named: set[str] = set()
         self._told: set[str] = set()
 
-    def table(self, path: str, there: Sequence[str]) -> dict[str, str]:
-        """Name of a message's field -> name of a column; without a topic they are no messages.
+    def table(self, path: str, columns: Sequence[str]) -> dict[str, str]:
+        """Message field → column name.
 
         Raises:
-            BadValue: a column that the user names is not there, or bodies would be lost.
+            BadValue: there is no topic, a column of the user's mapping is missing, or bodies would be lost.
         """
-        shape = shape_of(there, self._given)
+        shape = shape_of(columns, self._given)
         for ours, theirs in self._given.items():
-            if theirs and theirs not in there:
-                raise BadValue(f"map {theirs}={ours}: {path} has no column {theirs}: it has {', '.join(there)}")
+            if theirs and theirs not in columns:
+                raise BadValue(f"map {theirs}={ours}: {path} has no column {theirs}: it has {', '.join(columns)}")
         if "topic" not in shape.names:
             return {}
         if shape.no_body:
@@ -164,10 +168,10 @@ class Fields:
         return {ours: theirs for ours, theirs in shape.names.items() if theirs}
 
     def row(self, name: str, row: Row) -> Row:
-        """A row with the names of a message's fields.
+        """A row with its fields renamed to those of a message.
 
         Args:
-            name: of the input.
+            name: name of the input.
 
         Raises:
             ValueError: its body would be lost.
@@ -184,19 +188,19 @@ class Fields:
             return row
         if shape.no_body:
             raise ValueError(shape.no_body)
-        kept = {ours: row[theirs] for ours, theirs in shape.names.items() if theirs}
-        return {**{left: row[left] for left in row if left in _WORKED_OUT and left not in TAKEN}, **kept}
+        mapped = {ours: row[theirs] for ours, theirs in shape.names.items() if theirs}
+        return {**{name: row[name] for name in row if name in _WORKED_OUT and name not in TAKEN}, **mapped}
 
     def _say(self, name: str, shape: Shape, fields: str) -> None:
         if shape.kafka:
             pairs = ", ".join(f"{theirs}={ours}" for ours, theirs in shape.names.items() if theirs not in ("", ours))
             self._once(f"{name}: in Kafka's shape: taken as {pairs}")
-        new = [left for left in shape.left if left not in self._named][: _MOST_NAMED - len(self._named)]
+        new = [name for name in shape.ignored if name not in self._named][: _MOST_NAMED - len(self._named)]
         if new:
             self._named.update(new)
             self._tell(f"{name}: {fields} that are not taken: {', '.join(new)} (map NAME=FIELD takes one)")
 
-    def _once(self, words: str) -> None:
-        if words not in self._told and len(self._told) < _MOST_NAMED:
-            self._told.add(words)
-            self._tell(words)
+    def _once(self, text: str) -> None:
+        if text not in self._told and len(self._told) < _MOST_NAMED:
+            self._told.add(text)
+            self._tell(text)

@@ -1,4 +1,4 @@
-"""Messages given as rows of machine output, into a store: what ``append`` and ``import`` have in common."""
+"""Append rows of machine output to a store; used by ``append`` and ``import``."""
 
 import os
 from collections import OrderedDict
@@ -15,19 +15,19 @@ from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.new_files import give_away, make_file
-from rmqtool.store.disk.work_folder import WorkFolder, make_room
+from rmqtool.store.disk.work_folder import WorkFolder, prepare_target
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import checked_path
 
-_PART = ".importing"  # until the store is whole
+_PART = ".importing"  # suffix until the store is complete
 _HOLDS = (
     "abort", "batchconsumequeue", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index",
     "lock",
 )  # fmt: skip
-_HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
+_HALVES = 1 << 20  # half messages to remember; a commit follows its half message soon
 
 Row = Mapping[str, Any]
-Answer = PutResult | str  # or why a row is no message
+Answer = PutResult | str  # or why a row is not a message
 
 
 class Importer:
@@ -40,20 +40,20 @@ class Importer:
 
     def __init__(self, store: Store, *, keep_times: bool) -> None:
         self.store, self._keep_times = store, keep_times
-        self._halves: OrderedDict[int, int] = OrderedDict()  # physical offset in the rows: here
+        self._halves: OrderedDict[int, int] = OrderedDict()  # physical offset in the rows → new one
 
     def take(self, rows: Sequence[Row | ValueError]) -> list[Answer]:
         """Append rows in order; the answer for each.
 
-        A committed transaction message points at its half message: where that came before it, at its new place.
+        A committed transaction message points to its half message; if that was appended before, to its new position.
 
         Args:
-            rows: or why one could not be read.
+            rows: rows, or the error if one could not be read.
         """
         answers: list[Answer] = []
         messages: list[Message] = []
-        places: list[int] = []  # of the messages among the answers
-        halves: dict[int, int] = {}  # physical offset in the rows: position among the messages
+        places: list[int] = []  # index of each message in the answers
+        halves: dict[int, int] = {}  # physical offset in the rows → index of the message
 
         def append() -> None:
             results = self.store.append_many(messages)
@@ -100,17 +100,16 @@ def new_store(
     keep_times: bool = True,
     topics: Topics | None = None,
 ) -> Iterator[Importer]:
-    """An importer into a store that appears at ``path`` when all went well.
+    """An importer into a new store, which appears at ``path`` only if everything succeeds.
 
     Args:
-        topics: the table that the store is to have; topics with batch queues in it get those, for which ``engine``
-            must be 5.3.
+        topics: topic table of the new store; topics with batch queues keep them, which requires a release of 5.x.
 
     Raises:
-        Refused: something is there already.
+        Refused: ``path`` already exists.
     """
-    path = os.path.realpath(checked_path(path))  # a link stays, what it leads to becomes the store
-    make_room(path)
+    path = os.path.realpath(checked_path(path))  # a link is kept; its target becomes the store
+    prepare_target(path)
     with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
         layout = create(work.path, load(broker_conf) if broker_conf else None)
@@ -120,6 +119,6 @@ def new_store(
             try:
                 yield Importer(store, keep_times=keep_times)
             except BaseException:
-                store.live.abandon()  # nobody will look at it
+                store.live.abandon()  # it will be deleted
                 raise
         work.become(path)

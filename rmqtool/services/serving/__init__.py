@@ -1,1 +1,1 @@
-"""The services that a broker runs all the time."""
+"""The background services of a broker."""

@@ -1,7 +1,8 @@
-"""The tables of a store that is served and not written: what changes stays in memory, but for the groups' offsets.
+"""The tables of a store that is served read-only: changes stay in memory, except for consumer offsets.
 
-These go to a file of their own, in the form of ``group offsets --output csv``, which ``group reset --from-csv`` takes.
-It outlives the store, in whose place there may be another one: the message before each offset proves that it is not.
+Offsets go to a separate file, in the format of ``group offsets --output csv``, which ``group reset --from-csv`` reads.
+A different store may later be served under the same name; the fingerprint of the message before each offset detects
+that.
 """
 
 import csv
@@ -31,14 +32,14 @@ _V = TypeVar("_V")
 
 
 class DrainedState(BrokerState):
-    """As :class:`BrokerState`, of a store that is only read; unreadable config files are reported and left out.
+    """As :class:`BrokerState`, for a store that is only read; unreadable config files are reported and ignored.
 
     Args:
-        offsets_path: where offsets are kept; those in it count for more than those of the store.
+        offsets_path: the file of offsets, which override those of the store.
 
     Raises:
-        CorruptFile: ``offsets_path`` holds something else.
-        Refused: it holds the offsets of another store.
+        CorruptFile: ``offsets_path`` is not such a file.
+        Refused: it has the offsets of another store.
     """
 
     def __init__(self, store: Store, warn: Warn, offsets_path: str) -> None:
@@ -62,7 +63,11 @@ class DrainedState(BrokerState):
         return self._own_path, offsets | self._kept
 
     def _prove(self, reading: Reading, row: Wanted) -> None:
-        """That an offset is one of this store, as far as that is known."""
+        """Check that an offset belongs to this store, if the file has a fingerprint.
+
+        Raises:
+            Refused: it does not.
+        """
         topic, group, queue_id = row.key
         fingerprint = _fingerprint(reading, topic, queue_id, row.offset - 1)
         if fingerprint == row.last:
@@ -77,7 +82,7 @@ class DrainedState(BrokerState):
             )
 
     def persist(self) -> bool:
-        """Write the offsets that groups have committed here; whether there were new ones."""
+        """Write the offsets that groups have committed here; returns whether there were new ones."""
         self._dirty.clear()
         if not (self._changed or self._removed):
             return False
@@ -101,9 +106,9 @@ class DrainedState(BrokerState):
 
 
 class FollowedState(DrainedState):
-    """As :class:`DrainedState`, of a store that a broker is writing: what that changes is taken over by :meth:`look`.
+    """As :class:`DrainedState`, for a store that a broker is writing: :meth:`look` adopts the broker's changes.
 
-    Topics and groups that are known here alone stay, and so do offsets that were committed here.
+    Topics, groups and offsets that exist only here are kept.
     """
 
     def __init__(self, store: Store, warn: Warn, offsets_path: str) -> None:
@@ -112,7 +117,7 @@ class FollowedState(DrainedState):
         self._read = set(self.topics), set(self.groups)
 
     def look(self) -> bool:
-        """Read the files again that have changed; whether topics have."""
+        """Reload changed files; returns whether topics have changed."""
         changed = {name for name in self._stamps if self._changed_since(name)}
         known_topics, known_groups = self._read
         if TOPICS in changed and (topics := self._again(TOPICS, Topics)) is not None:
@@ -133,7 +138,7 @@ class FollowedState(DrainedState):
         return before != self._stamps[name]
 
     def _again(self, name: str, kind: type[T]) -> T | None:
-        """A file as it is now; None where it is just being replaced, and is looked at again next time."""
+        """Reload a file; None if it is just being replaced, and will be read next time."""
         config = look_at_config(self.layout, name, lambda _text: None)
         if isinstance(config, kind):
             return config
@@ -146,7 +151,7 @@ def _by_queue(tables: Iterable[OffsetTable]) -> dict[Key, int]:
 
 
 def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> int | None:
-    """That of the message at a queue offset; None where there is none."""
+    """The fingerprint of the message at a queue offset, or None."""
     if offset < 0 or offset >= reading.max_offset(topic, queue_id):
         return None
     messages = reading.pull(topic, queue_id, offset, 1).messages

@@ -1,6 +1,6 @@
-"""The services of one store that is held open: deliver what is due, check transactions, write down the offsets.
+"""Background services of an open store: deliver due messages, check transactions, persist offsets.
 
-Nobody else writes while the store is held, so nothing is polled: it is known when the next message is due.
+Nobody else writes to the store meanwhile, so nothing is polled: the time of the next due message is known.
 
 Source: store.schedule.ScheduleMessageService, store.timer.TimerMessageStore,
 broker.transaction.TransactionalMessageCheckService, broker.BrokerController (the scheduled persisting);
@@ -22,17 +22,17 @@ from rmqtool.services.timers.delivery import LEVEL, TimerService
 from rmqtool.services.transactions.rules import Checked, Decide
 from rmqtool.services.transactions.service import TransactionService
 
-_SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
-_AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again
+_SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: as in a broker; short enough to notice that the clock was set
+_AFTER_A_FAILURE = 10_000  # ms until a blocked level is retried
 _COUNTS = ("delivered", "discarded", "skipped", "rolled", "recalled")
 
 Wait = Callable[[int], None]
-"""Pause for so many ms, or less."""
+"""Waits for a number of ms, or less."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RunReport:
-    """What the services did. Times are ms since the epoch."""
+    """Counts of what the services did. Times are ms since the epoch."""
 
     store: str
     startTimestamp: int
@@ -40,7 +40,7 @@ class RunReport:
     delivered: int = 0
     discarded: int = 0
     skipped: int = 0
-    stuck: list[int] = field(default_factory=list)  # levels that stand still; 0 is the timer
+    stuck: list[int] = field(default_factory=list)  # blocked levels; 0 is the timer
     checked: int = 0
     committed: int = 0
     rolledBack: int = 0
@@ -48,7 +48,7 @@ class RunReport:
     givenUp: int = 0
     immune: int = 0
     nextTimestamp: int | None = None  # when the next delayed message is due
-    rolled: int = 0  # timer messages that were moved on towards their time
+    rolled: int = 0  # timer messages re-inserted because they were beyond the wheel's range
     recalled: int = 0  # recalled timer messages
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,11 +57,12 @@ class RunReport:
 
 
 class RunLoop:
-    """The services of a store that is open for writing; times are those of its clock.
+    """The services of a store that is open for writing, by the store's clock.
 
     Args:
-        decide: asked about transactions; None leaves them alone.
-        check_at_once: begin with them, and not after a first interval, in which producers may come.
+        decide: called to check a transaction; None leaves transactions alone.
+        check_at_once: check transactions immediately instead of after the first interval, which gives producers time to
+            connect.
     """
 
     def __init__(self, store: Store, warn: Warn, decide: Decide | None = None, *, check_at_once: bool = True) -> None:
@@ -82,14 +83,14 @@ class RunLoop:
         self._deliver_at: int | None = now
         self._check_at = now if check_at_once else now + self._check_every
         self._persist_at = now + self._persist_every
-        self._waiting = True  # whether messages wait that can be delivered some time
+        self._waiting = True  # whether there are waiting messages that can be delivered
         self.timer = self._timer_service()
         self._timer_every = setting(conf, "timerFlushIntervalMs", 1000)
         self._timer_persist_at = now + self._timer_every
-        self._timer_again = now  # when a timer that stands still is tried again
+        self._timer_again = now  # when a blocked timer is retried
 
     def _timer_service(self) -> TimerService | None:
-        """The timer; None where a broker has none."""
+        """The timer; None if a broker would have none."""
         rules = self.store.live.timer_rules
         if rules is not None and rules.enabled:
             return TimerService(self.store, self.warn)
@@ -98,17 +99,17 @@ class RunLoop:
         return None
 
     def look_again(self) -> None:
-        """A delayed message has come."""
+        """Note that a delayed message was stored."""
         self._deliver_at = self._latest if self._deliver_at is None else min(self._deliver_at, self._latest)
 
     def is_timer_in_time(self) -> bool:
-        """Whether the timer has delivered all that is due."""
+        """Whether the timer has delivered everything that is due."""
         if self.timer is None or self.timer.stuck:
             return self.timer is None
         return (due := self.timer.next_time) is None or due > self._clock()
 
     def _time(self) -> int:
-        """What the clock says. When it was set back, nothing waits for it to come there again."""
+        """The current time. If the clock was set back, pending times are adjusted."""
         now = self._clock()
         if self.timer is not None:
             self.timer.clock_moved(now - self._latest)
@@ -118,14 +119,14 @@ class RunLoop:
             self._timer_persist_at -= back
             self._timer_again -= back
             if self._deliver_at is not None:
-                self._deliver_at = now  # a time that is too far away now means at once
+                self._deliver_at = now  # a time that is now too far away means at once
         self._latest = now
         return now
 
     def persist_when_due(self) -> None:
-        """So that a process that dies delivers no more than this once more."""
+        """Persist offsets at intervals, which limits what is delivered twice after a kill."""
         now = self._time()
-        # the next time is set first: what cannot be written is not tried again at once
+        # set the next time first, so that a failed write is not retried at once
         if now >= self._persist_at:
             self._persist_at = now + self._persist_every
             self.state.persist()
@@ -134,7 +135,7 @@ class RunLoop:
             self.timer.persist()
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Do what is to be done by now."""
+        """Do the work that is due."""
         now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
             self._check_at = now + min(self._check_every, _AFTER_A_FAILURE)
@@ -188,7 +189,7 @@ class RunLoop:
             setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
 
     def finish(self) -> None:
-        """Write down where everything goes on, for the store is about to be closed."""
+        """Persist all positions, before the store is closed."""
         if self.timer is not None:
             done = Delivered()
             try:
@@ -210,15 +211,15 @@ class RunLoop:
         until_delivered: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> RunReport:
-        """Go on until it is time to stop, then write down the offsets, also after an error. The store stays open.
+        """Run until it is time to stop, then persist offsets, even after an error. The store stays open.
 
         Args:
             wait: called between two steps.
-            once: one step.
-            until: ms since the epoch; nothing is done from then on.
-            until_delivered: stop as soon as no delayed message waits that can be delivered. What stands behind one that
-                cannot be is not waited for; the report says which levels these are.
-            stop: asked all the time.
+            once: do a single step.
+            until: ms since the epoch; stop at this time.
+            until_delivered: stop once no deliverable message is waiting. Messages behind an undeliverable one are not
+                waited for; the report lists their levels.
+            stop: called repeatedly; true ends the run.
         """
         try:
             self._go_on(wait, once=once, until=until, until_delivered=until_delivered, stop=stop)

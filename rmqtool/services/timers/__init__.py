@@ -1,1 +1,1 @@
-"""Timer messages of 5.x: what waits for its time, and its delivery."""
+"""Timer messages of 5.x: waiting messages and their delivery."""

@@ -1,13 +1,13 @@
-"""Deliver timer messages of 5.x: into the wheel when they come, to their own topics when their slots are over.
+"""Deliver timer messages of 5.x: put new ones into the wheel, and deliver them to their topics when their slots end.
 
-A message goes on with all that was stored of it, and with what a broker adds: when the timer took it up and let go of
-it, and how often it was moved on because it was too far away for the wheel. Delivery is at least once: what was
-delivered is durable before the checkpoint says that its slot is over, and a slot that was begun is ended before the
-store is closed.
+A delivered message keeps all its stored properties; as in a broker, the times when the timer enqueued and dequeued it,
+and the number of times it was re-inserted because it was beyond the wheel's range, are added. Delivery is at least
+once: delivered messages are durable before the checkpoint passes their slot, and a slot in progress is finished before
+the store is closed.
 
-When the clock was set back, a broker's wheel stands until the clock has come there again. Here it turns on, ahead of
-the clock: what was to wait for so long waits for so long. What comes then is given the time that the wheel will have
-when it is due, and who has named a time by a clock that was right is not served before that.
+If the clock was set back, a broker's wheel stands still until the clock has caught up. This one keeps turning, ahead of
+the clock, so that delays keep their length. New messages get the time that the wheel will show when they are due; a
+message with an absolute time from a correct clock is not delivered before that time.
 
 Source: store.timer.TimerMessageStore (enqueue, doEnqueue, dequeue, convert, doPut, maybeMoveWriteTime), TimerMetrics.
 """
@@ -33,31 +33,31 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.live import LiveTimer
 from rmqtool.store.queues.timer.messages import TimerMessage, recalls_by_topic, records_at
 
-LEVEL = 0  # of the timer among the delay levels
+LEVEL = 0  # stands for the timer among the delay levels
 _METRICS = "timermetrics"
-_NEVER = 2**63 - 1  # when the wheel took up a message that was due already
+_NEVER = 2**63 - 1  # enqueue time of a message that was already due, and so never was in the wheel
 
-_JITTER = 2  # slots by which a clock may be behind the wheel and that is no matter
-_JUMP = 10_000  # ms between two looks at the clock: longer ones say that it was set forward, or that nobody has looked
+_JITTER = 2  # slots; the clock may be this far behind the wheel
+_JUMP = 10_000  # ms; if more has passed since the clock was last read, it was set forward, or nobody read it
 
 Stop = Callable[[], bool]
 
 
 class _Due(NamedTuple):
-    """A message whose slot is over."""
+    """A message whose slot has ended."""
 
     unit: timer.LogUnit
     message: TimerMessage
 
 
 class TimerService:
-    """The timer of a store that is open for writing. Its files are made when the first message comes.
+    """The timer of a store that is open for writing. Its files are created when the first message arrives.
 
     Args:
-        warn: called with what cannot be delivered.
+        warn: called for each message that cannot be delivered.
 
     Attributes:
-        stuck: whether it stands before a message that a broker cannot take up either.
+        stuck: whether it is blocked by a message that a broker could not enqueue either.
     """
 
     def __init__(self, store: Store, warn: Warn) -> None:
@@ -65,46 +65,46 @@ class TimerService:
         self.precision = store.layout.conf.timer_precision
         self._window = store.layout.conf.timer_window * self.precision
         self.stuck = False
-        self._caught_up = False  # with what came in before the store was opened
+        self._caught_up = False  # whether messages stored before the store was opened are enqueued
         self._timer: LiveTimer | None = None
-        self._begun: int | None = None  # time of the slot that is being delivered
-        self._rest: deque[_Due] = deque()
-        self._seen = -1  # end of the log when the queue was looked at last
+        self._slot: int | None = None  # time of the slot being delivered
+        self._due: deque[_Due] = deque()
+        self._read_end = -1  # end of the log when the queue was last read
         self._ahead = 0  # ms by which the wheel is ahead of the clock
-        self._last: tuple[int, int, int] | None = None  # offset, size and hash of the message taken last
+        self._last: tuple[int, int, int] | None = None  # physical offset, size, topic hash enqueued last
         self._counts: TimerCounts | None = None
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
-        """Whether messages wait that can be delivered some time."""
-        behind = not self.stuck and self._seen != self.store.live.end
-        return behind or self._begun is not None or (self._timer is not None and self._timer.pending)
+        """Whether there are waiting messages that can be delivered."""
+        behind = not self.stuck and self._read_end != self.store.live.end
+        return behind or self._slot is not None or (self._timer is not None and self._timer.pending)
 
     @property
     def next_time(self) -> int | None:
-        """When there is something to do, ms; 0 for at once, None for never."""
-        if self._begun is not None or (not self.stuck and self._seen != self.store.live.end):
+        """Time of the next action, ms; 0 for at once, None for never."""
+        if self._slot is not None or (not self.stuck and self._read_end != self.store.live.end):
             return 0
         time = self._timer.next_time if self._timer is not None else None
         return time - self._ahead if time is not None else None
 
     def clock_moved(self, millis: int) -> None:
-        """The clock has gone on by so many ms since it was looked at last, or was set back by them."""
+        """Record by how many ms the clock moved since it was last read; negative if it was set back."""
         if millis < 0 and self._timer is not None:
-            self._go_ahead(self._ahead - millis)
+            self._set_ahead(self._ahead - millis)
         elif self._ahead and millis > _JUMP:
-            self._go_ahead(max(self._ahead - millis, 0))
+            self._set_ahead(max(self._ahead - millis, 0))
 
-    def _go_ahead(self, millis: int) -> None:
+    def _set_ahead(self, millis: int) -> None:
         self._ahead = millis
         if (rules := self.store.live.timer_rules) is not None:
             rules.ahead = millis
 
     def look_again(self) -> None:
-        """Try once more what could not be taken up."""
-        self.stuck, self._seen = False, -1
+        """Try again to enqueue the message that blocked the timer."""
+        self.stuck, self._read_end = False, -1
 
     # -- what is due --------------------------------------------------------------------------------------------------
 
@@ -116,10 +116,10 @@ class TimerService:
         done: Delivered | None = None,
         after_each: Callable[[], None] = lambda: None,
     ) -> Delivered:
-        """Deliver what is due, then take up what has come.
+        """Deliver due messages, then enqueue new ones.
 
         Args:
-            stop: asked before each message; true ends the step.
+            stop: called before each message; true ends the step.
             done: updated as work is done, so that it is right after an error.
             after_each: called after each message.
 
@@ -127,42 +127,42 @@ class TimerService:
             Refused: the timer's files are damaged.
         """
         done = Delivered() if done is None else done
-        opened = self._open_timer(now)
-        if opened is None:
+        live = self._open_timer(now)
+        if live is None:
             return done
         now += self._ahead
-        if not self._caught_up:  # a mark that came in last may take back what is due by now
-            self._caught_up = self._take_up(opened, stop, done, after_each)
+        if not self._caught_up:  # a recall that arrived last may cancel a message due by now
+            self._caught_up = self._enqueue_new(live, stop, done, after_each)
             if not self._caught_up:
                 return done
-        while not stop() and (self._begun is not None or (slot := opened.due(now)) is not None):
-            if self._begun is None:
+        while not stop() and (self._slot is not None or (slot := live.due(now)) is not None):
+            if self._slot is None:
                 assert slot is not None
-                self._begin(opened, slot, done)
-            if not self._deliver(opened, stop, done, after_each):
+                self._read_slot(live, slot, done)
+            if not self._deliver_slot(live, stop, done, after_each):
                 return done
-        if not stop() and opened.due(now) is None:
-            self._take_up(opened, stop, done, after_each)
+        if not stop() and live.due(now) is None:
+            self._enqueue_new(live, stop, done, after_each)
         if self.stuck:
             done.stuck.append(LEVEL)
         return done
 
     def _open_timer(self, now: int) -> LiveTimer | None:
-        """The files, as soon as there are any, or a message for them."""
+        """The timer's files; None as long as there are neither files nor timer messages."""
         if self._timer is None:
-            if self._seen == self.store.live.end:
+            if self._read_end == self.store.live.end:
                 return None
             self.store.dispatch()
             layout = self.store.layout
             if not TimerFiles(layout).present and open_queue(layout, timer.TOPIC, timer.QUEUE_ID) is None:
-                self._seen = self.store.live.end
+                self._read_end = self.store.live.end
                 return None
             self._timer = LiveTimer(layout, now, self.store.live.end)
             self._counts = TimerCounts(self.store, self.warn)
-            # nobody else shortens the log while it is held open: once is as good as every 30 s
+            # nobody else shortens the log while it is open, so once is as good as every 30 s
             self._timer.remove_expired(CommitLog(layout).min_offset)
             if self._timer.revised:
-                self._revise(self._timer)
+                self._go_back_to_last_unit(self._timer)
             if (rules := self.store.live.timer_rules) is not None:
                 rules.count = self._timer.count
             behind = self._timer.write_time - now // self.precision * self.precision
@@ -170,18 +170,18 @@ class TimerService:
                 self.warn(
                     f"{timer.TOPIC}: the clock is {behind} ms behind the timer wheel, which turns on all the same"
                 )
-                self._go_ahead(behind)
+                self._set_ahead(behind)
         return self._timer
 
-    def _revise(self, opened: LiveTimer) -> None:
-        """Units are gone that the checkpoint tells of: go on behind the message of the last one that is there."""
-        last = CommitLog(self.store.layout).read(opened.last_offset, crc=False) if opened.last_offset >= 0 else None
+    def _go_back_to_last_unit(self, live: LiveTimer) -> None:
+        """The timer log lacks units that the checkpoint covers: continue after the message of its last unit."""
+        last = CommitLog(self.store.layout).read(live.last_offset, crc=False) if live.last_offset >= 0 else None
         behind = last.record.queue_offset + 1 if last is not None and last.record.topic.decode() == timer.TOPIC else 0
-        opened.queue_offset = min(opened.queue_offset, behind)
+        live.queue_offset = min(live.queue_offset, behind)
 
-    def _begin(self, opened: LiveTimer, slot: int, done: Delivered) -> None:
-        """Find the messages of a slot, without those that are recalled."""
-        units = opened.units(slot)
+    def _read_slot(self, live: LiveTimer, slot: int, done: Delivered) -> None:
+        """Read the messages of a slot, without recalled ones."""
+        units = live.units(slot)
         log = CommitLog(self.store.layout)
         recalled: dict[str, TimerMessage] = {}
         kept: list[_Due] = []
@@ -207,28 +207,28 @@ class TimerService:
                 lost.pop(key, None)
                 done.recalled += 1
             else:
-                self._rest.append(due)
+                self._due.append(due)
         assert self._counts is not None
-        for message in lost.values():  # what they were to recall is not there
+        for message in lost.values():  # marks whose message does not exist
             self._counts.add(message.properties, 1)
-        self._begun = slot
+        self._slot = slot
 
-    def _deliver(self, opened: LiveTimer, stop: Stop, done: Delivered, after_each: Callable[[], None]) -> bool:
-        """Deliver the slot that was begun; False where it is not done yet."""
-        while self._rest:
+    def _deliver_slot(self, live: LiveTimer, stop: Stop, done: Delivered, after_each: Callable[[], None]) -> bool:
+        """Deliver the current slot; False if stopped before its end."""
+        while self._due:
             if stop():
                 return False
-            due = self._rest[0]
-            self._put(due.message, due.unit.write_time, bool(due.unit.magic & timer.MAGIC_ROLL), done)
-            self._rest.popleft()
-            opened.changed = True
+            due = self._due[0]
+            self._deliver_message(due.message, due.unit.write_time, bool(due.unit.magic & timer.MAGIC_ROLL), done)
+            self._due.popleft()
+            live.changed = True
             after_each()
-        assert self._begun is not None
-        opened.note_passed(self._begun)
-        self._begun = None
+        assert self._slot is not None
+        live.remove_slot(self._slot)
+        self._slot = None
         return True
 
-    def _put(self, message: TimerMessage, taken: int, rolls: bool, done: Delivered) -> None:
+    def _deliver_message(self, message: TimerMessage, taken: int, rolls: bool, done: Delivered) -> None:
         properties, now = dict(message.properties), self.store.live.clock()
         waiting = dict(properties)
         properties[timer.ENQUEUE_MS] = str(taken)
@@ -240,8 +240,8 @@ class TimerService:
             topic, queue_id = timer.TOPIC, timer.QUEUE_ID
         elif message.mark is not None:
             self._count_down(waiting, taken)
-            return  # it has come too late
-        elif (named := self._named_time(message)) is not None and named > now + _JITTER * self.precision:
+            return  # the recall came too late
+        elif (named := self._absolute_time(message)) is not None and named > now + _JITTER * self.precision:
             properties[timer.OUT_MS] = str((named + self._ahead) // self.precision * self.precision)
             topic, queue_id, rolls = timer.TOPIC, timer.QUEUE_ID, True
         reason = message.unusable
@@ -261,10 +261,10 @@ class TimerService:
         else:
             done.delivered += 1
 
-    def _named_time(self, message: TimerMessage) -> int | None:
-        """The time in ms that a sender has named by a clock that was right; None for what waits for a while.
+    def _absolute_time(self, message: TimerMessage) -> int | None:
+        """The absolute delivery time in ms, if the sender set one by a correct clock; None for a relative delay.
 
-        None too where the clock was not set back, for then the wheel tells.
+        Also None if the clock was not set back: then the wheel's time is right.
         """
         if not self._ahead or message.record.born_timestamp > self.store.live.clock():
             return None
@@ -274,41 +274,41 @@ class TimerService:
         return java_int(properties.get(timer.DELIVER_MS, ""), 64)
 
     def _count_down(self, properties: dict[str, str], taken: int) -> None:
-        """A message waits no more."""
+        """Count one waiting message less."""
         assert self._counts is not None
         self._counts.add(properties, -1, taken)
 
     # -- what has come ------------------------------------------------------------------------------------------------
 
-    def _take_up(self, opened: LiveTimer, stop: Stop, done: Delivered, after_each: Callable[[], None]) -> bool:
-        """Put what has come into the wheel; False where it was stopped before the end."""
+    def _enqueue_new(self, live: LiveTimer, stop: Stop, done: Delivered, after_each: Callable[[], None]) -> bool:
+        """Put new messages into the wheel; False if stopped before the end."""
         end = self.store.live.end
-        if end == self._seen or self.stuck:
+        if end == self._read_end or self.stuck:
             return True
         self.store.dispatch()
         queue = open_queue(self.store.layout, timer.TOPIC, timer.QUEUE_ID)
         if queue is not None:
             log = CommitLog(self.store.layout)
-            start = min(max(opened.queue_offset, queue.min_offset(log.min_offset)), queue.max_offset)
-            if start != opened.queue_offset:
-                opened.queue_offset, opened.changed = start, True
+            start = min(max(live.queue_offset, queue.min_offset(log.min_offset)), queue.max_offset)
+            if start != live.queue_offset:
+                live.queue_offset, live.changed = start, True
             for first, units in queue.runs(start):
                 for number, record in records_at(log, units["physical_offset"].tolist()):
                     if stop():
                         return False
                     offset = int(units["physical_offset"][number])
                     message = TimerMessage(offset, record, parse(record.properties), 0, 0)
-                    if record.topic.decode() == timer.TOPIC and not self._took(opened, message, done):
+                    if record.topic.decode() == timer.TOPIC and not self._enqueue(live, message, done):
                         return True
-                    opened.queue_offset, opened.changed = first + number + 1, True
+                    live.queue_offset, live.changed = first + number + 1, True
                     after_each()
-                if opened.queue_offset < first + len(units):
-                    opened.queue_offset, opened.changed = first + len(units), True
-        self._seen = end
+                if live.queue_offset < first + len(units):
+                    live.queue_offset, live.changed = first + len(units), True
+        self._read_end = end
         return True
 
-    def _took(self, opened: LiveTimer, message: TimerMessage, done: Delivered) -> bool:
-        """Put a message into the wheel, or deliver it at once; False where that cannot be done."""
+    def _enqueue(self, live: LiveTimer, message: TimerMessage, done: Delivered) -> bool:
+        """Put a message into the wheel, or deliver it at once; False if neither is possible."""
         out = message.deliver_time
         if message.unusable is not None or out is None:
             self.stuck = True
@@ -320,41 +320,41 @@ class TimerService:
         offset, size = message.physical_offset, message.record.total_size
         topic_hash = java_hash(message.properties[REAL_TOPIC])
         self._last = offset, size, topic_hash
-        if offset in opened.known:
+        if offset in live.known:
             return True
-        if (other := self._reckoned_again(message, out, opened)) is not None:
+        if (other := self._corrected_time(message, out, live)) is not None:
             properties = {**message.properties, timer.OUT_MS: str(other)}
             return self.store.append(copy_of(message.record, timer.TOPIC, timer.QUEUE_ID, properties)).ok
-        if out < opened.read_time:
-            self._put(message, _NEVER, False, done)
+        if out < live.read_time:
+            self._deliver_message(message, _NEVER, False, done)
             return True
         magic, fires = timer.MAGIC_DEFAULT, out
-        ahead = out - opened.write_time
+        ahead = out - live.write_time
         if ahead >= self._window:
             magic |= timer.MAGIC_ROLL
             slots = self._window // self.precision
-            # a short last way is made a long one
+            # avoid a short last stretch
             near = ahead - self._window < slots // 3 * self.precision
-            fires = opened.write_time + (slots // 2 * self.precision if near else self._window)
+            fires = live.write_time + (slots // 2 * self.precision if near else self._window)
         if message.mark is not None:
             magic |= timer.MAGIC_DELETE
-        opened.put(fires, magic, offset, size, topic_hash)
+        live.put(fires, magic, offset, size, topic_hash)
         assert self._counts is not None
         self._counts.add(message.properties, -1 if message.mark is not None else 1)
         return True
 
-    def _reckoned_again(self, message: TimerMessage, out: int, opened: LiveTimer) -> int | None:
-        """When the wheel is to let go of a message whose time was reckoned by another clock; None for others.
+    def _corrected_time(self, message: TimerMessage, out: int, live: LiveTimer) -> int | None:
+        """The corrected delivery time of a message whose time was computed by a different clock; None for others.
 
-        It is stored again with that time, as a message that is moved on is.
+        The message is stored again with that time, like one that is re-inserted.
         """
         clock, stored = self.store.live.clock(), message.record.store_timestamp
         jitter = _JITTER * self.precision
         if message.mark is not None:
             return None
-        if self._ahead and out < opened.read_time and out > clock + jitter:  # while nobody knew that the wheel is ahead
+        if self._ahead and out < live.read_time and out > clock + jitter:  # computed before the wheel was ahead
             return (out + self._ahead) // self.precision * self.precision
-        if not self._ahead and stored > clock + jitter:  # the clock was set back before the wheel had it
+        if not self._ahead and stored > clock + jitter:  # the clock was set back before the message was enqueued
             by_clock = timer.DELAY_SEC in message.properties or timer.DELAY_MS in message.properties
             if by_clock or message.record.born_timestamp > clock + jitter:
                 return (out - (stored - clock)) // self.precision * self.precision
@@ -363,7 +363,7 @@ class TimerService:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Make messages durable, then the timer's files, where something has changed."""
+        """Sync messages, then the timer's files, if anything has changed."""
         if self._timer is not None and self._timer.changed:
             self.store.flush()
             self._timer.sync(self.store.live.clock())
@@ -371,20 +371,20 @@ class TimerService:
             self._counts.write()
 
     def finish(self, done: Delivered | None = None) -> None:
-        """End the slot that was begun, and write all down: what was delivered is not delivered again."""
-        opened = self._timer
-        if opened is None:
+        """Finish the current slot and write everything, so that nothing is delivered twice."""
+        live = self._timer
+        if live is None:
             return
-        if self._begun is not None:
-            self._deliver(opened, lambda: False, Delivered() if done is None else done, lambda: None)
+        if self._slot is not None:
+            self._deliver_slot(live, lambda: False, Delivered() if done is None else done, lambda: None)
         if self._last is not None:
-            opened.take_for_last(*self._last)
+            live.take_for_last(*self._last)
         self.persist()
-        opened.let_go()
+        live.let_go()
 
 
 class TimerCounts:
-    """How many messages of each topic wait: ``config/timermetrics``."""
+    """Number of waiting messages per topic: ``config/timermetrics``."""
 
     def __init__(self, store: Store, warn: Warn) -> None:
         self._store = store
@@ -398,7 +398,7 @@ class TimerCounts:
         self._changes = 0
 
     def add(self, properties: dict[str, str], value: int, taken: int = 0) -> None:
-        """Count a message of its topic. One that never was in the wheel does not count."""
+        """Add to the count of a message's topic, unless the message never was in the wheel."""
         topic = properties.get(REAL_TOPIC)
         if topic is not None and taken != _NEVER:
             count, _time = self._counts.get(topic, (0, 0))
@@ -406,7 +406,7 @@ class TimerCounts:
             self._changes += 1
 
     def write(self) -> None:
-        """Write what has changed."""
+        """Write the file if a count has changed."""
         if not self._changes:
             return
         version = self._file.data_version

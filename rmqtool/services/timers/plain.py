@@ -1,7 +1,7 @@
-"""Timer messages that are as nearly all are, as columns: a wheel may hold hundreds of thousands.
+"""Ordinary timer messages as columns: a wheel may hold hundreds of thousands.
 
-What takes a closer look (properties that are malformed, text that an output has to escape, numbers that are none) is
-left to who reads messages one by one.
+Messages that need closer inspection (malformed properties or numbers, text that has to be escaped in output) are left
+out; the caller reads them one by one.
 """
 
 from collections.abc import Iterator
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
     Value = str | int | bool | None
 
-LEVEL = 0  # of no delay level, as brokers say it
+LEVEL = 0  # what brokers use for "no delay level"
 _NONE = np.empty(0, np.int64)
-_DIGITS = 18  # of a number that fits whatever they are
-_SHOWN = np.zeros(256, bool)  # which bytes stand for themselves in every form of output
+_DIGITS = 18  # any number with this many digits fits into an int64
+_SHOWN = np.zeros(256, bool)  # bytes that no output format escapes
 _SHOWN[[byte for byte in range(0x21, 0x7F) if byte not in b'",\\']] = True
 
 
 class PlainTexts(NamedTuple):
-    """Texts one behind the other, of bytes that stand for themselves in JSON and CSV; none of them is empty.
+    """Concatenated non-empty texts, of bytes that neither JSON nor CSV escapes.
 
     Attributes:
         data: uint8 of shape (bytes,).
-        ends: where each begins, and the last ends; int32 of shape (texts + 1,).
-        missing: which are not there; bool of shape (texts,).
-        listed: each is a list of its one text, or of none where it is missing.
+        ends: start of each text, and the end of the last; int32 of shape (texts + 1,).
+        missing: which texts are missing; bool of shape (texts,).
+        listed: each stands for a list of this text, or for an empty list if missing.
     """
 
     data: "Array"
@@ -47,7 +47,7 @@ class PlainTexts(NamedTuple):
     listed: bool = False
 
     def strings(self) -> "list[str | None]":
-        """The texts; None where one is missing."""
+        """The texts; None for a missing one."""
         text, ends = self.data.tobytes().decode("ascii"), self.ends.tolist()
         parts: list[str | None] = [text[begin:end] for begin, end in pairwise(ends)]
         for number in np.flatnonzero(self.missing).tolist():
@@ -57,10 +57,10 @@ class PlainTexts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlainTimers:
-    """Messages that wait in the wheel. Columns are int64 of shape (messages,) unless said.
+    """Messages waiting in the wheel. Array columns are int64 of shape (messages,).
 
     Attributes:
-        numbers: of their units.
+        numbers: numbers of their units.
     """
 
     numbers: "Array"
@@ -79,7 +79,7 @@ class PlainTimers:
         return len(self.numbers)
 
     def columns(self) -> "dict[str, Array | PlainTexts | Value]":
-        """As machine output has them, by the names of :class:`DelayedMessage`; what all have in common is said once."""
+        """Columns of machine output, named as in :class:`DelayedMessage`; a value that all share is given once."""
         return {
             "level": LEVEL,
             "queueOffset": self.queue_offset,
@@ -99,7 +99,7 @@ class PlainTimers:
         }
 
     def rows(self) -> Iterator[DelayedMessage]:
-        """The same one by one."""
+        """The messages one by one."""
         names, cells, common = list[str](), list[list[Any]](), dict[str, Any]()
         for name, column in self.columns().items():
             if isinstance(column, PlainTexts):
@@ -114,7 +114,7 @@ class PlainTimers:
             yield DelayedMessage(**common, **dict(zip(names, values, strict=True)))
 
     def take(self, rows: "slice | Array") -> "PlainTimers":
-        """Some of them, or all in another order."""
+        """A selection of the messages, in the given order."""
         return _make({name: _take(getattr(self, name), rows) for name in _COLUMNS})
 
 
@@ -145,13 +145,13 @@ def _gather(texts: Texts, *, listed: bool = False) -> PlainTexts:
     return PlainTexts(data, ends, missing, listed)
 
 
-def plain_timers(log: CommitLog, found: Waiting, chosen: "Array") -> PlainTimers:
-    """The messages that units lead to, by their numbers; those that are not plain are left out.
+def plain_timers(log: CommitLog, wheel: Waiting, chosen: "Array") -> PlainTimers:
+    """The ordinary messages of some units, by unit number; others are left out.
 
     Args:
-        chosen: numbers of the units that are asked for, ascending; of slots that hold nothing that recalls.
+        chosen: numbers of the units, ascending, in slots without recalls.
     """
-    parts = [_of_file(heads, found) for heads in plain_heads(log, found.units, chosen)]
+    parts = [_of_file(heads, wheel) for heads in plain_heads(log, wheel.units, chosen)]
     if len(parts) == 1:
         return parts[0]
     joined = _join(parts)
@@ -173,7 +173,7 @@ def _end_to_end(parts: list[PlainTexts], *, listed: bool) -> PlainTexts:
     return PlainTexts(data, np.concatenate(([0], np.cumsum(lengths))).astype(np.int32), missing, listed)
 
 
-def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
+def _of_file(heads: TimerHeads, wheel: Waiting) -> PlainTimers:
     begin = cells_address(heads.data, np.uint8)
     parser = ItemParser(Texts(begin + heads.properties_at, heads.properties_length.copy()))
     plain = np.ones(len(heads.numbers), bool)
@@ -182,13 +182,13 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
         parser.rewrite(begin, 0)
     items = parser.items()
 
-    def named(name: str) -> Texts:
+    def values_of(name: str) -> Texts:
         return _values_of(heads.data, begin, items.names, items.values.texts, name.encode())
 
-    topic, unique, keys = (_gather(texts) for texts in (named(REAL_TOPIC), items.unique, items.keys))
-    deliver, is_time = _numbers_of(heads.data, begin, named(timer.OUT_MS))
-    queue_id, is_queue = _numbers_of(heads.data, begin, named(REAL_QID))
-    plain &= is_time & is_queue & (named(timer.DELETE_KEY).length < 0)
+    topic, unique, keys = (_gather(texts) for texts in (values_of(REAL_TOPIC), items.unique, items.keys))
+    deliver, is_time = _numbers_of(heads.data, begin, values_of(timer.OUT_MS))
+    queue_id, is_queue = _numbers_of(heads.data, begin, values_of(REAL_QID))
+    plain &= is_time & is_queue & (values_of(timer.DELETE_KEY).length < 0)
     for texts in (topic, unique, keys):
         plain &= _is_shown(texts)
     plain &= (_lengths(topic) > 0) & (_lengths(unique) > 0)
@@ -210,16 +210,16 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
         unique=text(unique),
         keys=text(keys)._replace(listed=True),
         reconsume_times=of_head("reconsume_times"),
-        fire_timestamp=found.slot_time[heads.numbers[plain]],
+        fire_timestamp=wheel.slot_time[heads.numbers[plain]],
     )
 
 
 def _values_of(data: "Array", begin: int, names: Lists, values: Texts, name: bytes) -> Texts:
-    """The value of a property in each row; a length of -1 where a row has none."""
+    """The value of a property in each row; a length of -1 if a row does not have it."""
     rows = len(names.bounds) - 1
     items = np.flatnonzero(names.texts.length == len(name))
     at = names.texts.address[items] - begin
-    same = data[at] == name[0]  # most are out after the first byte
+    same = data[at] == name[0]  # the first byte excludes most
     items, at = items[same], at[same]
     items = items[windows(data, at, len(name)).view(f"S{len(name)}")[:, 0] == name]
     row = np.searchsorted(names.bounds, items, "right") - 1
@@ -229,7 +229,7 @@ def _values_of(data: "Array", begin: int, names: Lists, values: Texts, name: byt
 
 
 def _numbers_of(data: "Array", begin: int, texts: Texts) -> "tuple[Array, Array]":
-    """(value, whether it is one) of each text; what has a sign, or more digits than fit, counts as none."""
+    """(value, whether it is valid) of each text; a number with a sign or with too many digits is not valid."""
     good = (texts.length > 0) & (texts.length <= _DIGITS)
     most = int(texts.length[good].max(initial=0))
     value = np.zeros(len(good), np.int64)
@@ -243,7 +243,7 @@ def _numbers_of(data: "Array", begin: int, texts: Texts) -> "tuple[Array, Array]
 
 
 def _is_shown(texts: PlainTexts) -> "Array":
-    """Which texts are as they are in every form of output; one that is missing is."""
+    """Which texts no output format escapes; missing ones count."""
     good = np.ones(len(texts.missing), bool)
     strange = np.flatnonzero(~_SHOWN[texts.data])
     good[np.searchsorted(texts.ends, strange, "right") - 1] = False

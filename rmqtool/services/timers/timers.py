@@ -1,4 +1,4 @@
-"""Timer messages of 5.x: what waits in the wheel or in the timeline, and in the queue before it.
+"""Timer messages of 5.x that are waiting in the wheel or the timeline, and in the queue in front of it.
 
 Source: store.timer.TimerMessageStore; store-engine 7. The timeline: store.timer.rocksdb.Timeline,
 TimerMessageRocksDBStore (5.5.0); releases-5.4-5.5 5.
@@ -43,12 +43,13 @@ if TYPE_CHECKING:
 _AT_ONCE = 1 << 15  # units
 
 
-class _Some(NamedTuple):
-    """What some units lead to.
+class _Batch(NamedTuple):
+    """The messages of some units.
 
     Attributes:
-        others: (number of the unit, its message), ascending, of those that are not plain.
-        lost: how many have no message.
+        many: ordinary messages.
+        others: (unit number, message) of the other messages, ascending.
+        lost: number of units without a message.
     """
 
     many: PlainTimers
@@ -56,7 +57,7 @@ class _Some(NamedTuple):
     lost: int
 
     def merge(self, *, due_only: bool) -> Iterator[DelayedMessage | PlainTimers]:
-        """Plain messages and others in the order of their units."""
+        """All messages in the order of their units."""
         done = 0
         for number, row in self.others:
             if row.due or not due_only:
@@ -101,7 +102,7 @@ class Timers:
         return self.queue is not None or self.files.present
 
     @cached_property
-    def _found(self) -> Waiting:
+    def _wheel(self) -> Waiting:
         if self.files.wheel is None and len(self.files.wheel_bytes):
             self.warn(f"timerwheel: {len(self.files.wheel_bytes)} bytes, not {timer.WHEEL_SIZE}: not used")
         ignored = self.files.layout.passed or {}
@@ -119,51 +120,51 @@ class Timers:
         return wheel
 
     def messages(self) -> Iterator[TimerMessage]:
-        """Marks and messages; one warning tells of units without a message."""
-        numbers, seen = np.arange(len(self._found.position)), 0
-        for _number, message in in_the_wheel(self.log, self._found, numbers):
+        """Delete marks and messages; one warning counts units without a message."""
+        numbers, seen = np.arange(len(self._wheel.position)), 0
+        for _number, message in in_the_wheel(self.log, self._wheel, numbers):
             seen += 1
             yield message
         self._warn_of_lost(len(numbers) - seen)
-        yield from not_in_the_wheel(self.log, self.queue, self.files, self._found)
+        yield from not_in_the_wheel(self.log, self.queue, self.files, self._wheel)
 
     def _warn_of_lost(self, count: int) -> None:
         if count:
             self.warn(f"timer log: {counted(count, 'unit')} without a message: passed over")
 
     @cached_property
-    def _passed(self) -> int:
-        """Time of the slot that is not over yet, ms: the wheel turns to a slot when its time is over."""
+    def _current_slot(self) -> int:
+        """Time of the current slot, ms: the wheel moves to a slot once its time is over."""
         return self.now // self.files.precision * self.files.precision
 
     def _plain(self) -> "Array":
-        """Which units lead to messages of which nothing more is to be known: the bool array of shape (units,)."""
-        plain = self._to_come
-        plain[plain] = lead_to_records(self.log, self._found.units[plain])
+        """Which units are surely ordinary messages still to come, without reading them; bool of shape (units,)."""
+        plain = self._in_future_slots
+        plain[plain] = lead_to_records(self.log, self._wheel.units[plain])
         return plain
 
     @property
-    def _to_come(self) -> "Array":
-        """Which units have slots that are still to come and hold nothing that recalls; their times are those of their
-        slots. A bool array of shape (units,)."""
-        wheel = self._found
+    def _in_future_slots(self) -> "Array":
+        """Which units are in future slots without recalls, so that their time is the slot's; bool of shape (units,)."""
+        wheel = self._wheel
         marked = [time for time, _key in self._recalled]
-        return (wheel.slot_time >= self._passed) & ~(wheel.rolled | wheel.deletes) & ~np.isin(wheel.slot_time, marked)
+        future = wheel.slot_time >= self._current_slot
+        return future & ~(wheel.rolled | wheel.deletes) & ~np.isin(wheel.slot_time, marked)
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:
-        """(time of the slot, what the mark says) of every message that is recalled."""
-        marks = (message for _number, message in in_the_wheel(self.log, self._found, self._found.deletes.nonzero()[0]))
-        coming = not_in_the_wheel(self.log, self.queue, self.files, self._found)
+        """(time of the slot, key in the mark) of every recalled message."""
+        marks = (message for _number, message in in_the_wheel(self.log, self._wheel, self._wheel.deletes.nonzero()[0]))
+        coming = not_in_the_wheel(self.log, self.queue, self.files, self._wheel)
         return {(message.fires, message.mark) for message in chain(marks, coming) if message.mark is not None}
 
     def pending(self, *, due_only: bool = False, chosen: "Array | None" = None) -> Iterator[DelayedMessage]:
-        """Messages that wait, in the order of their slots; those that are recalled too, which are never due.
+        """Waiting messages in slot order, including recalled ones, which are never due.
 
-        Those that the wheel does not have yet come last.
+        Messages not yet in the wheel come last.
 
         Args:
-            chosen: numbers of the units that are looked at; all of them by default.
+            chosen: numbers of the units to read; default: all.
         """
         for item in self.blocks(due_only=due_only, chosen=chosen):
             if isinstance(item, PlainTimers):
@@ -174,15 +175,15 @@ class Timers:
     def blocks(
         self, *, due_only: bool = False, chosen: "Array | None" = None
     ) -> "Iterator[DelayedMessage | PlainTimers]":
-        """As :meth:`pending`, the plain ones of them many at once."""
-        wheel = self._found
+        """As :meth:`pending`, with ordinary messages in columns."""
+        wheel = self._wheel
         plain = np.zeros(len(wheel.position), bool)
         if chosen is None:
             chosen = np.arange(len(plain))
             if due_only:
-                chosen = np.flatnonzero(~self._plain())  # the time of the plain ones is still to come
+                chosen = np.flatnonzero(~self._plain())  # ordinary messages are not due yet
             else:
-                plain = self._to_come
+                plain = self._in_future_slots
         lost = 0
         for some in self._read(chosen, plain):
             lost += some.lost
@@ -193,19 +194,19 @@ class Timers:
             if row is not None and (row.due or not due_only):
                 yield row
 
-    def _read(self, chosen: "Array", plain: "Array") -> Iterator["_Some"]:
-        """What units lead to, many at once and in order; a thread reads on while the caller has them."""
+    def _read(self, chosen: "Array", plain: "Array") -> Iterator["_Batch"]:
+        """The messages of units, in batches and in order; a thread reads the next batch ahead."""
 
-        def read(first: int) -> _Some:
+        def read(first: int) -> _Batch:
             numbers = chosen[first : first + _AT_ONCE]
-            many = plain_timers(self.log, self._found, numbers[plain[numbers]])
+            many = plain_timers(self.log, self._wheel, numbers[plain[numbers]])
             others = numbers[~np.isin(numbers, many.numbers)]
-            in_wheel = [(number, self._row(message)) for number, message in in_the_wheel(self.log, self._found, others)]
+            in_wheel = [(number, self._row(message)) for number, message in in_the_wheel(self.log, self._wheel, others)]
             rows = [(number, row) for number, row in in_wheel if row is not None]
-            return _Some(many, rows, len(others) - len(in_wheel))
+            return _Batch(many, rows, len(others) - len(in_wheel))
 
         with ThreadPoolExecutor(1, "rmqtool-timers") as beside:
-            ahead: Future[_Some] | None = None
+            ahead: Future[_Batch] | None = None
             for first in range(0, len(chosen), _AT_ONCE):
                 some = read(first) if ahead is None else ahead.result()
                 if first + _AT_ONCE < len(chosen):
@@ -213,18 +214,18 @@ class Timers:
                 yield some
 
     def _recall_key(self, message: TimerMessage) -> str | None:
-        """What a mark says that recalls a message."""
+        """The key in a mark that recalls this message."""
         return message.recall_key(by_topic=self._by_topic)
 
     def _row(self, message: TimerMessage) -> DelayedMessage | None:
-        """None for a mark."""
+        """The message as a row; None for a mark."""
         if message.mark is not None:
             return None
         record, properties = message.record, message.properties
         deliver = message.deliver_time
-        taken_back = (message.fires, self._recall_key(message)) in self._recalled
+        is_recalled = (message.fires, self._recall_key(message)) in self._recalled
         time = message.fires if deliver is None else deliver
-        fired = self._passed
+        current = self._current_slot
         return DelayedMessage(
             level=LEVEL,
             queueOffset=record.queue_offset,
@@ -236,24 +237,24 @@ class Timers:
             msgId=message.key,
             keys=properties.get(KEYS),
             reconsumeTimes=record.reconsume_times,
-            due=message.fires < fired and time < fired and not (taken_back or message.unusable),
+            due=message.fires < current and time < current and not (is_recalled or message.unusable),
             kind="timer",
             fireTimestamp=message.fires,
             rolled=bool(message.magic & timer.MAGIC_ROLL),
-            recalled=taken_back,
+            recalled=is_recalled,
         )
 
     @property
-    def _taken(self) -> int | None:
-        """Next queue offset that the timer takes up; None where that is not known."""
+    def _next_to_enqueue(self) -> int | None:
+        """Next queue offset that the timer will enqueue; None if unknown."""
         point = self.files.checkpoint
         return point.last_timer_queue_offset if point is not None else None
 
     def row(self) -> DelayLevel:
-        """The timer as one more level, number 0."""
+        """The timer shown as delay level 0."""
         due = recalled = rolled = 0
         plain = self._plain()
-        pending, slots = int(plain.sum()), self._found.slot_time[plain]
+        pending, slots = int(plain.sum()), self._wheel.slot_time[plain]
         times: list[int] = [int(slots[0]), int(slots[-1])] if pending else []  # the first and the last
         for message in self.pending(chosen=np.flatnonzero(~plain)):
             recalled += message.recalled
@@ -274,7 +275,7 @@ class Timers:
             delay=None,
             minOffset=low,
             maxOffset=high,
-            deliveredOffset=self._taken,
+            deliveredOffset=self._next_to_enqueue,
             delivered=max(high - low - pending - recalled, 0),
             pending=pending,
             due=due,
@@ -288,9 +289,9 @@ class Timers:
 
 
 class TimelineTimers(Timers):
-    """The timer of a store whose broker keeps what waits in RocksDB (``timerRocksDBEnable``).
+    """The timer of a store whose broker keeps waiting messages in RocksDB (``timerRocksDBEnable``).
 
-    The database has no mark: a recalled message is taken out of it.
+    The database has no marks: a recalled message is deleted from it.
     """
 
     _form = "timeline in RocksDB"
@@ -311,7 +312,7 @@ class TimelineTimers(Timers):
         return True
 
     @property
-    def _taken(self) -> int | None:
+    def _next_to_enqueue(self) -> int | None:
         return self._timeline.scanned
 
     def _plain(self) -> "Array":
@@ -319,7 +320,7 @@ class TimelineTimers(Timers):
 
     @cached_property
     def _messages(self) -> list[TimerMessage]:
-        """Those of the database by deliver time, then those that are not in it yet, marks among them."""
+        """Messages of the database by delivery time, then messages and marks that are not in it yet."""
         units = list(self._timeline.units(self.warn))
         messages = []
         for number, record in records_at(self.log, [unit.physical_offset for unit in units]):
@@ -337,7 +338,7 @@ class TimelineTimers(Timers):
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:
-        # whatever topic a mark names before the unique key is passed over
+        # the topic in a mark, before the unique key, is ignored
         marks = ((message.fires, message.mark) for message in self._messages)
         return {(fires, mark[mark.find("+") + 1 :]) for fires, mark in marks if mark is not None}
 

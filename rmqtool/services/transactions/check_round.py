@@ -1,4 +1,4 @@
-"""One round of the check: half messages that no op message has ended are asked about, put back, or given up.
+"""One round of the check: half messages without an op message are checked, put back, or given up.
 
 Source: TransactionalMessageServiceImpl.check (4.9.8); message-services 11.
 """
@@ -36,11 +36,11 @@ from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import QueueEntry
 
 _OPS_AT_ONCE = 32
-_ROUND = 60_000  # ms that one round spends on one queue
+_ROUND = 60_000  # ms; the longest time that one round spends on one queue
 
 
 class Service(Protocol):
-    """What a round needs of the service whose half messages it checks."""
+    """What a round needs from the transaction service."""
 
     store: Store
     state: BrokerState
@@ -54,30 +54,30 @@ class Service(Protocol):
         """Store the op message that ends a half message."""
 
     def copies(self, queue_id: int) -> Copies:
-        """What is known of the half messages of a queue."""
+        """Known copies of the half messages of a queue."""
 
     def immunity(self, text: str) -> int:
-        """Own time of a half message in ms."""
+        """A half message's own check timeout in ms."""
 
 
 class _Offsets(NamedTuple):
-    """The offsets that the check keeps for one queue, of its half and of its op messages."""
+    """The check's offsets for one queue of half messages and its op queue."""
 
     state: BrokerState
     queue_id: int
 
     def start_of(self, topic: str, lowest: int) -> int:
-        """Where the round before has ended; without one, the lowest offset."""
+        """Where the previous round ended; the lowest offset if there was none."""
         offset = self.state.offset(topic, CHECK_GROUP, self.queue_id)
         return lowest if offset is None else offset
 
     def keep(self, topic: str, offset: int) -> None:
-        """Where the next round begins."""
+        """Store where the next round begins."""
         self.state.set_offset(topic, CHECK_GROUP, self.queue_id, offset)
 
 
 class _Half:
-    """Half messages of one queue, as it is when the round begins."""
+    """Half messages of one queue, as of the start of the round."""
 
     def __init__(self, log: CommitLog, queue: PlainQueue, release: Release) -> None:
         self._log, self._queue, self._release = log, queue, release
@@ -91,7 +91,7 @@ class _Half:
         return QueueMessage(entry, half.record, parse(half.record.properties))
 
     def behind_gap(self, at: int) -> int | None:
-        """Where the queue goes on after an offset without a message; None at its end."""
+        """The next offset with a message after a gap; None at the end of the queue."""
         result = get_message(self._log, self._queue, at, 1, release=self._release)
         if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
             return None
@@ -99,15 +99,15 @@ class _Half:
 
 
 class _Ops:
-    """Op messages of one queue, as far as they were read: which half messages have ended.
+    """Op messages of one queue read so far, which tell the half messages that have ended.
 
     Args:
         first: offset of the first op message.
-        first_half: of the first half message that the round looks at.
+        first_half: offset of the first half message of the round.
 
     Attributes:
-        ended: half offset to the offset of the op message that ends it.
-        last_born: born time of the op messages that were read last, ms; None when there were no more.
+        ended: half offset → offset of the op message that ends it.
+        last_born: born time of the op messages read last, ms; None if there were no more.
     """
 
     def __init__(
@@ -117,16 +117,16 @@ class _Ops:
         self._first, self._next, self._first_half = first, first, first_half
         self.ended: dict[int, int] = {}
         self.last_born: int | None = None
-        self._open: dict[int, set[int]] = {}  # op offset → half offsets that it ends and that are not passed yet
-        self._passed: list[int] = []  # op offsets that end nothing any more
+        self._open: dict[int, set[int]] = {}  # op offset → half offsets that it ends, ahead of the round
+        self._passed: list[int] = []  # op offsets no longer needed
 
     def read(self) -> bool:
-        """Take in some further op messages; whether there were any."""
+        """Read further op messages; returns whether there were any."""
         at = self._next
         result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
         while result.status not in (GetStatus.FOUND, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
             following = result.next_begin_offset
-            if at == self._first:  # else what lies before the gap may still be needed
+            if at == self._first:  # otherwise op messages before the gap may still be needed
                 self._first = following
                 self._offsets.keep(OP, following)
             if following == at:
@@ -147,14 +147,14 @@ class _Ops:
         return bool(result.messages)
 
     def leave(self, half_offset: int) -> None:
-        """A half message that has ended is behind us."""
+        """Drop an ended half message that the round has passed."""
         op = self.ended.pop(half_offset)
         self._open[op].discard(half_offset)
         if not self._open[op]:
             self._passed.append(op)
 
     def keep_offset(self) -> None:
-        """Have the next round begin behind the op messages that end nothing any more."""
+        """Let the next round begin after the op messages that are no longer needed."""
         op = self._first
         for offset_done in sorted(self._passed):
             if offset_done != op:
@@ -165,10 +165,10 @@ class _Ops:
 
 
 class Round:
-    """One round over one half queue, on the queues as they are when it begins.
+    """One round over one half queue, as of its start.
 
     Args:
-        done: counts what the round does.
+        done: counts the round's actions.
     """
 
     def __init__(self, service: Service, queues: TopicQueues, queue_id: int, done: Checked) -> None:
@@ -184,10 +184,10 @@ class Round:
         self._half = _Half(log, half, release) if half is not None and self._first >= 0 and first_op >= 0 else None
 
     def run(self, decide: Decide, stop: Callable[[], bool], start: int) -> bool:
-        """Go through the queue as far as there is something to do; whether it was stopped before.
+        """Check the messages of the queue; returns whether it was stopped early.
 
         Args:
-            start: ms since the epoch, when the round began: what was stored since belongs to the next.
+            start: ms since the epoch, when the round began: messages stored later belong to the next round.
         """
         if self._half is None:
             return False
@@ -216,7 +216,7 @@ class Round:
         return stopped
 
     def _one(self, message: QueueMessage, start: int, decide: Decide) -> bool:
-        """One half message that no op message has ended so far; whether the next may be looked at."""
+        """Handle one half message without an op message so far; returns whether to continue with the next."""
         record, properties, rules = message.record, message.properties, self._rules
         checks = number_of(properties.get(CHECK_TIMES, "0"))
         checks = -1 if checks is None else checks
@@ -245,7 +245,7 @@ class Round:
                 return True
 
     def _is_settled(self, message: QueueMessage) -> bool:
-        """Whether there is nothing to do for a half message: it is an older copy, or its transaction has ended."""
+        """Whether a half message needs nothing: it is an older copy, or its transaction has ended."""
         copies = self._service.copies(self._queue_id)
         if copies.newer(message) is not None or copies.has_ended(message):
             return True
@@ -262,7 +262,7 @@ class Round:
         return True
 
     def _immune(self, message: QueueMessage) -> bool:
-        """Whether a half message that wants more time has got it: put back, or ended meanwhile."""
+        """Handle a half message with its own check timeout; returns whether it was put back or has ended meanwhile."""
         first = number_of(message.properties.setdefault(PREPARED_OFFSET, str(message.entry.queue_offset)))
         if first is None or first == -1:
             return False

@@ -1,12 +1,12 @@
-"""The copies of half messages that belong together, so that each transaction is ended once.
+"""Match copies of the same half message, so that each transaction is ended once.
 
-A check puts a half message to the end of its queue and asks about that copy. How far the check has come is written down
-every few seconds; a broker that was killed goes on where that was, meets the older copies, and asks about each of them
-as if it were a transaction of its own: all of them are committed. The queues tell better: of copies of one half message
-only the newest is open, and what has ended for one has ended for all.
+A check appends a copy of a half message to its queue and asks the producer about that copy. The position of the check
+is persisted every few seconds; after a kill, a broker continues from there, meets the older copies, and checks each of
+them as a transaction of its own, so that all of them are committed. The queues show more: of the copies of one half
+message only the newest is open, and once one of them has ended, all have.
 
-Copies are known by their unique id, born time, body and destination. A half message without a unique id is taken for
-one of its own, as a broker takes all.
+Copies are recognised by unique id, born time, body and destination. A half message without a unique id is treated as
+having no copies, as a broker treats all.
 """
 
 from typing import NamedTuple
@@ -25,16 +25,16 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.repair.expiry import HOUR
 
-_MOST_FOUND = 1 << 10  # messages of one key that are looked at
+_MOST_FOUND = 1 << 10  # messages of one key to read
 
 Identity = tuple[object, ...]
 
 
 class CopyPlace(NamedTuple):
-    """Where one copy lies.
+    """The position of one copy.
 
     Attributes:
-        again: whether a check has put it there, and not the producer.
+        again: whether it was stored by a check, not by the producer.
     """
 
     queue_offset: int
@@ -43,8 +43,7 @@ class CopyPlace(NamedTuple):
 
 
 def identity(message: QueueMessage) -> Identity | None:
-    """What all copies of a half message, and the message that is committed from it, have in common; None without an
-    id."""
+    """A value shared by all copies of a half message and its committed message; None without a unique id."""
     record, properties = message.record, message.properties
     unique = properties.get(UNIQ_KEY)
     if unique is None:
@@ -54,14 +53,13 @@ def identity(message: QueueMessage) -> Identity | None:
 
 
 class Copies:
-    """What is known of the half messages of one queue, from where its check goes on.
+    """Copies of the half messages of one queue, from the position of the check on.
 
-    Memory: about 500 bytes for each transaction that was checked or has ended since; both are forgotten two rounds
-    after the check has passed them.
+    Memory: about 500 bytes for each transaction checked or ended since; forgotten two rounds after the check has passed
+    it.
 
     Args:
-        log, queues: as they are when this is made; what comes later goes to :meth:`note_renewed` and
-            :meth:`note_ended`.
+        log, queues: read on creation; later changes are reported to :meth:`note_renewed` and :meth:`note_ended`.
     """
 
     def __init__(self, log: CommitLog, queues: TopicQueues, state: BrokerState, queue_id: int) -> None:
@@ -81,7 +79,7 @@ class Copies:
 
     @staticmethod
     def _ends(log: CommitLog, op: PlainQueue | None, first: int | None) -> set[int]:
-        """Queue offsets of half messages that op messages end."""
+        """Queue offsets of half messages ended by op messages."""
         if op is None:
             return set()
         first = max(first or 0, op.min_offset(log.min_offset))
@@ -99,7 +97,7 @@ class Copies:
                 self._ended[key] = _place(message)
 
     def newer(self, message: QueueMessage) -> CopyPlace | None:
-        """The newest copy of a half message; None where that is itself."""
+        """The newest copy of a half message; None if it is the newest itself."""
         key = identity(message)
         newest = None if key is None else self._newest.get(key)
         return newest if newest is not None and newest.queue_offset > message.entry.queue_offset else None
@@ -110,25 +108,25 @@ class Copies:
         ended = None if key is None else self._ended.get(key)
         if ended is None:
             return False
-        # two that a producer has sent in one millisecond are two, whatever they have in common
+        # two messages that a producer sent in one millisecond are different, even if equal
         return ended.again or is_copy(message.properties) or ended.queue_offset == message.entry.queue_offset
 
     def was_there(self, message: QueueMessage) -> bool:
-        """Whether another process may have begun to end this half message."""
+        """Whether a previous process may have begun to end this half message."""
         return message.entry.queue_offset < self._first_new
 
     def note_renewed(self, message: QueueMessage, copy: PutResult) -> None:
-        """A copy of a half message was stored."""
+        """Record that a copy of a half message was stored."""
         if (key := identity(message)) is not None:
             self._newest[key] = CopyPlace(copy.queue_offset, copy.physical_offset, again=True)
 
     def note_ended(self, message: QueueMessage) -> None:
-        """A half message was committed or rolled back."""
+        """Record that a half message was committed or rolled back."""
         if (key := identity(message)) is not None:
             self._ended[key] = _place(message)
 
     def note_passed(self, queue_offset: int) -> None:
-        """A round is over, and the next begins at an offset: what was passed in the round before can be forgotten."""
+        """Record where the next round begins; forget what the round before the last has passed."""
         for known in (self._newest, self._ended):
             for key in [key for key, at in known.items() if at.queue_offset < self._passed]:
                 del known[key]
@@ -141,9 +139,9 @@ def _place(message: QueueMessage) -> CopyPlace:
 
 
 def was_committed(layout: StoreLayout, log: CommitLog, half: QueueMessage) -> bool:
-    """Whether the index leads to a message that was committed from a half message or from a copy of it.
+    """Whether the index has a message committed from a half message or a copy of it.
 
-    A broker that is killed between the two writes of a commit leaves such a message without an op message.
+    A broker killed between the two writes of a commit leaves such a message without an op message.
     """
     topic, unique, wanted = half.properties.get(REAL_TOPIC), half.properties.get(UNIQ_KEY), identity(half)
     if topic is None or unique is None:

@@ -1,7 +1,7 @@
-"""Transactions: half messages joined with the op messages that end them, and with what the checks made of them.
+"""Transactions: half messages joined with the op messages that end them, and with their copies from checks.
 
-A check puts a copy of the half message to the end of the half queue; an op message names the queue offset of the copy
-that is ended, and does not say how. A committed message names the physical offset of that copy.
+A check appends a copy of the half message to the half queue. An op message names the queue offset of the copy that is
+ended, but not the outcome. A committed message names the physical offset of that copy.
 
 Source: broker.transaction.queue (4.9.8; op messages of 5.x name many offsets), broker.transaction.rocksdb (5.5.0);
 message-services 11, releases-5.4-5.5 5.
@@ -27,7 +27,7 @@ from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.message_store import OpenHalves, open_halves_of
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-HALF_OFFSET = "TRANS_OFFSET"  # of an op message where half messages are in RocksDB
+HALF_OFFSET = "TRANS_OFFSET"  # property of an op message if half messages are in RocksDB
 CHECK_TIMES, PREPARED_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
 OP_TAG = "d"
 _SYS_FLAG = HEADS[0].field("sys_flag")
@@ -35,7 +35,7 @@ _SYS_FLAG = HEADS[0].field("sys_flag")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCopy:
-    """One copy of a half message in the half queue: the first, or what a check put back."""
+    """One copy of a half message in the half queue: the producer's, or one stored by a check."""
 
     queueOffset: int
     physicalOffset: int
@@ -51,22 +51,22 @@ class HalfCopy:
 class TransactionInfo:
     """One transaction. Times are ms since the epoch.
 
-    ``passed``: the check has gone by, no op message is left and none gave it up; it will not be checked again.
+    ``passed``: the check has passed it, there is no op message and it was not given up; it will not be checked again.
     """
 
     state: str  # pending, committed, rolled-back, given-up or passed
     producerGroup: str | None
-    topic: str | None  # where the message is meant to go
+    topic: str | None  # the message's destination
     queueId: int | None
     msgId: str
     keys: str | None
     halfQueueId: int
-    halfQueueOffset: int  # of the first copy that is still there
+    halfQueueOffset: int  # of the first copy still in the log
     checkTimes: int
     bornTimestamp: int
     storeTimestamp: int  # of that copy
     lastCheckTimestamp: int | None
-    endTimestamp: int | None  # of the op message, or of the giving up
+    endTimestamp: int | None  # of the op message, or when it was given up
     opQueueOffset: int | None
     commitPhysicalOffset: int | None
     givenUpPhysicalOffset: int | None
@@ -79,7 +79,9 @@ class TransactionInfo:
 
 
 def op_offsets(record: Record, properties: dict[str, str]) -> list[int] | None:
-    """The half-queue offsets that an op message ends: one in 4.9, ``17,18,`` in 5.x. None where it is no op message."""
+    """The half-queue offsets that an op message ends: one in 4.9, ``17,18,`` in 5.x. None if it is not an op
+    message.
+    """
     if properties.get(TAGS) != OP_TAG:
         return None
     parts = [part for part in record.body.split(b",") if part]
@@ -90,7 +92,7 @@ def op_offsets(record: Record, properties: dict[str, str]) -> list[int] | None:
 class Transactions:
     """The transactions of one store.
 
-    Memory: 16 bytes for each ended half message and for each copy that a check made.
+    Memory: 16 bytes for each ended half message and for each copy stored by a check.
     """
 
     def __init__(self, log: CommitLog, warn: Warn) -> None:
@@ -113,7 +115,7 @@ class Transactions:
             return None
 
     def all(self) -> Iterator[TransactionInfo]:
-        """Every transaction whose half message is still in the log, in the order in which they began."""
+        """Every transaction whose half message is still in the log, in order of their start."""
         for queue in self.topics.of(HALF):
             yield from self._of_queue(queue)
         for queue in self.topics.of(ROCKS_HALF):
@@ -137,12 +139,12 @@ class Transactions:
         for message in messages_of(self.log, queue, self.warn):
             if is_copy(message.properties):
                 copies.add(_identity(message), message.entry.queue_offset)
-        yielded: set[int] = set()  # of the checked ones; the others come once
+        yielded: set[int] = set()  # checked transactions; others appear once
         for message in messages_of(self.log, queue, lambda _text: None):
             identity = _identity(message)
             if identity in yielded and is_copy(message.properties):
                 continue
-            # of half messages that were sent twice with one id the first has the copies
+            # if two half messages have the same id, the copies count for the first
             again = copies.get(identity) if identity not in yielded else []
             if again:
                 yielded.add(identity)
@@ -155,8 +157,9 @@ class Transactions:
             yield self._info(queue.queue_id, chain, ended, self._given_up.get(identity))
 
     def _of_rocks(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
-        """Those of a broker that keeps open half messages in RocksDB: a check puts no copy back, and an op message
-        names the physical offset of the half message."""
+        """Transactions of a broker that keeps open half messages in RocksDB: a check stores no copy, and an op message
+        names the physical offset of the half message.
+        """
         ends: dict[int, int] = {}
         ops = self.topics.one(ROCKS_OP, queue.queue_id)
         for entry, _record, properties in messages_of(self.log, ops, self.warn) if ops is not None else ():
@@ -200,7 +203,7 @@ class Transactions:
             for entry, record, properties in chain
         ]
         ops = [op for copy in copies for op in ended.get(copy.queueOffset)]
-        after = [at for at in given_up if at > copies[-1].physicalOffset]  # else it was given back to the check
+        after = [at for at in given_up if at > copies[-1].physicalOffset]  # otherwise it was returned to the check
         topic, queue_id = first.properties.get(REAL_TOPIC), number_of(first.properties.get(REAL_QID))
         op = self._op(OP, half_queue, ops[0]) if ops else None
         commit = self._commit(topic, queue_id, first.properties, copies, op.entry.physical_offset if op else None)
@@ -270,10 +273,10 @@ class Transactions:
         copies: list[HalfCopy],
         end: int | None,
     ) -> int | None:
-        """Physical offset of the committed message, which lies before the op message that ends it.
+        """Physical offset of the committed message, which precedes the op message.
 
-        The index finds it at once. Where it does not, the target queue is read back from the op message to the half
-        message; for a transaction that has not ended the index must do.
+        It is looked up in the index. If it is not there, the target queue is read backwards from the op message to the
+        half message; for a transaction that has not ended only the index is used.
         """
         prepared = {copy.physicalOffset for copy in copies}
         unique = properties.get(UNIQ_KEY)
@@ -301,7 +304,9 @@ class Transactions:
         return self._index
 
     def _commits(self, physical_offset: int, topic: str, prepared: set[int]) -> bool:
-        """Whether the message there was committed from one of these half messages; few records are read as a whole."""
+        """Whether the message there was committed from one of these half messages; mostly without reading it as a
+        whole.
+        """
         file = self.log.segments.find(physical_offset)
         if file is None:
             return False
@@ -321,7 +326,7 @@ class Transactions:
 
 
 def first_behind(queue: PlainQueue, physical_offset: int) -> int:
-    """Ordinal of the first entry at or behind a physical offset; entries are in the order of the log."""
+    """Ordinal of the first entry at or after a physical offset; entries are in log order."""
 
     def at(number: int) -> int:
         entry = queue.entry(number)
@@ -331,12 +336,12 @@ def first_behind(queue: PlainQueue, physical_offset: int) -> int:
 
 
 def is_copy(properties: Mapping[str, str]) -> bool:
-    """Whether a check has put this half message back."""
+    """Whether this half message is a copy stored by a check."""
     return CHECK_TIMES in properties or PREPARED_OFFSET in properties
 
 
 def _identity(message: QueueMessage) -> int:
-    """A number that all copies of one half message share: of its unique id, else of what no copy changes."""
+    """A number shared by all copies of one half message: a hash of its unique id, or else of its unchanging fields."""
     record = message.record
     unique = message.properties.get(UNIQ_KEY)
     if unique is not None:

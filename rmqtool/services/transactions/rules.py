@@ -1,4 +1,4 @@
-"""What the check of half messages goes by: its times, what it asks a producer, what it is answered, what it counts.
+"""Types of the half-message check: its times, requests to producers, their decisions, and counts.
 
 Source: broker.transaction.queue.TransactionalMessageServiceImpl (4.9.8); message-services 11.
 """
@@ -18,7 +18,7 @@ PRODUCER_GROUP = "PGROUP"
 
 
 class Decision(StrEnum):
-    """What a producer says of its transaction."""
+    """A producer's decision about its transaction."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -26,7 +26,7 @@ class Decision(StrEnum):
 
 
 class CheckRequest(NamedTuple):
-    """What a producer is asked about: the newest copy of its half message, with its own topic and queue."""
+    """A request to a producer: the newest copy of its half message, with the original topic and queue."""
 
     record: Record
     properties: dict[str, str]
@@ -36,20 +36,20 @@ class CheckRequest(NamedTuple):
 
 
 Decide = Callable[[CheckRequest], Decision]
-"""Where it has a method ``begin``, that is called first: what it raises ends the round before a check was counted."""
+"""A method ``begin``, if there is one, is called first; if it raises, the round ends before a check is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRules:
     """Times in ms."""
 
-    timeout: int = 6_000  # age at which a half message is asked about
+    timeout: int = 6_000  # age at which a half message is checked
     most_checks: int = 15
     reserved: int = DEFAULT_RESERVED_HOURS * HOUR  # age at which it is given up
 
     @classmethod
     def of(cls, conf: BrokerConf) -> "CheckRules":
-        """As the broker's settings have them."""
+        """The rules in the broker's settings."""
         return cls(
             timeout=setting(conf, "transactionTimeOut", 6_000),
             most_checks=setting(conf, "transactionCheckMax", 15),
@@ -59,14 +59,14 @@ class CheckRules:
 
 @dataclass(slots=True, kw_only=True)
 class Checked:
-    """What one round of the check did."""
+    """Counts of one round of the check."""
 
-    checked: int = 0  # asked about
+    checked: int = 0  # producer was asked
     committed: int = 0
     rolledBack: int = 0
     unknown: int = 0
     givenUp: int = 0  # too many checks, or too old
-    immune: int = 0  # put back unasked, at their own wish
+    immune: int = 0  # put back unchecked, because of their own timeout
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

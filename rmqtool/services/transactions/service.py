@@ -1,12 +1,12 @@
-"""Transactions, written: half messages, commit and rollback, and the check that asks about those that stay open.
+"""Write transactions: half messages, commit and rollback, and the check of open ones.
 
 Source: broker.transaction.queue.TransactionalMessageBridge, TransactionalMessageServiceImpl,
 DefaultTransactionalMessageCheckListener, broker.processor.EndTransactionProcessor (4.9.8); message-services 11.
 
-Three things differ from the broker's check. Where that would spin until time has passed, this one leaves the message to
-the next round. Where the first op messages have expired, that would ask about ended transactions once more; here the op
-messages that are left are read first. Where older copies of a half message come up again, after a kill, that would ask
-about each and commit each; here a transaction ends once (:mod:`rmqtool.services.transactions.copies`).
+Three things differ from the broker's check. Where a broker would spin until time has passed, the message is left to the
+next round. If the first op messages have expired, a broker checks ended transactions again; here the remaining op
+messages are read first. If older copies of a half message come up again after a kill, a broker checks and commits each;
+here a transaction ends once (:mod:`rmqtool.services.transactions.copies`).
 """
 
 from collections.abc import Callable
@@ -41,17 +41,17 @@ class TransactionService:
     """The transactions of a store that is open for writing.
 
     Args:
-        state: has the offsets of the check; who owns it persists them.
+        state: has the offsets of the check; its owner persists them.
     """
 
     def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
         self.store, self.state, self.warn = store, state, warn
         self.rules = CheckRules.of(store.layout.conf)
         self._copies: dict[int, Copies] = {}  # by half queue
-        self.stopped_round: int | None = None  # ms, when the round began that was stopped before its end
+        self.stopped_round: int | None = None  # ms; start of a round that was stopped early
 
     def copies(self, queue_id: int) -> Copies:
-        """What is known of the half messages of a queue."""
+        """Known copies of the half messages of a queue."""
         if queue_id not in self._copies:
             self.store.dispatch()
             log = CommitLog(self.store.layout)
@@ -61,11 +61,11 @@ class TransactionService:
     # -- by the producer ----------------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, producer_group: str) -> PutResult:
-        """Store a half message; its place in the half queue is an argument of :meth:`end`."""
+        """Store a half message; its position in the half queue is an argument of :meth:`end`."""
         named = message.property_map()
         level = java_int(named.get(DELAY, "0"))
         if level is None or level > 0:
-            # a broker takes the one, and drops it when its time has come; and the other, and cannot commit it
+            # a broker accepts both; it drops the one when due, and cannot commit the other
             text = "a half message cannot be delayed" if level else f"delay level {named[DELAY]!r} is not a number"
             return PutResult(PutStatus.MESSAGE_ILLEGAL, message.topic, message.queue_id, reason=text)
         named |= {HALF_MARK: "true", PRODUCER_GROUP: producer_group}
@@ -88,13 +88,13 @@ class TransactionService:
         *,
         from_check: bool = False,
     ) -> PutResult | None:
-        """Commit or roll back; where the committed message lies. An unknown end changes nothing, nor does a second one.
+        """Commit or roll back; returns the committed message's position. An unknown or second decision changes nothing.
 
         Args:
-            physical_offset, queue_offset: of the half message, or of the copy that the check asked about.
+            physical_offset, queue_offset: of the half message, or of the copy in the check.
 
         Raises:
-            Rejected: there is no such half message of this group, or it could not be stored.
+            Rejected: the group has no such half message, or the message could not be stored.
         """
         if decision is Decision.UNKNOWN:
             return None
@@ -125,9 +125,9 @@ class TransactionService:
         return QueueMessage(entry, record, parse(record.properties))
 
     def end_half(self, half: QueueMessage, decision: Decision) -> PutResult | None:
-        """As :meth:`end`, for a half message that is known.
+        """As :meth:`end`, for a half message already read.
 
-        First the message, then the op message that ends it: after a kill in between the check finds the message.
+        The message is stored before the op message: after a kill in between, the check finds the message.
         """
         result = None
         if decision is Decision.COMMIT:
@@ -162,13 +162,13 @@ class TransactionService:
     # -- by the broker ------------------------------------------------------------------------------------------------
 
     def check(self, decide: Decide, stop: Callable[[], bool] = lambda: False, *, begun: int | None = None) -> Checked:
-        """One round: ask about every half message whose time has come, and do as is answered.
+        """Run one round: check every half message that is due, and act on the decision.
 
-        Each is put to the end of the half queue first, its number of checks one higher.
+        A copy of each is first appended to the half queue, with its number of checks incremented.
 
         Args:
-            stop: asked before each message; true ends the round.
-            begun: :attr:`stopped_round`, to go on with that.
+            stop: called before each message; true ends the round.
+            begun: :attr:`stopped_round`, to continue that round.
         """
         done = Checked()
         self.store.dispatch()
@@ -184,6 +184,6 @@ class TransactionService:
         return done
 
     def immunity(self, text: str) -> int:
-        """Own time of a half message in ms."""
+        """A half message's own check timeout in ms."""
         seconds = number_of(text)
         return self.rules.timeout if seconds in (None, -1) else (seconds or 0) * 1000

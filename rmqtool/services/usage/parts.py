@@ -1,4 +1,4 @@
-"""What the files of a store take on disk, part by part."""
+"""Disk usage of a store's files, by part."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -8,18 +8,18 @@ from typing import Any
 from rmqtool.store.disk.files import list_folder
 from rmqtool.store.layout.paths import StoreLayout
 
-_BLOCK = 512  # bytes, in which stat counts
+_BLOCK = 512  # bytes, the unit of st_blocks
 COMMIT_LOG = "commitlog"
 
 
 @dataclass(slots=True, kw_only=True)
 class PartUsage:
-    """One part: the commit log, or what else lies in the store's directory by its name."""
+    """One part: the commit log, or another entry of the store's directory."""
 
     part: str
     files: int = 0
-    bytes: int = 0  # as the files' lengths say
-    allocated: int = 0  # that the file system gives them; less where files have holes
+    bytes: int = 0  # sum of file lengths
+    allocated: int = 0  # bytes allocated by the file system; less if files have holes
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -27,7 +27,7 @@ class PartUsage:
 
 
 def measure_parts(layout: StoreLayout) -> list[PartUsage]:
-    """Every part, the one that takes most first. Links are followed, as a broker does; nothing counts twice.
+    """All parts, the largest first. Links are followed, as by a broker; no file is counted twice.
 
     Raises:
         UnreadableStore: the store's directory cannot be listed.
@@ -46,7 +46,7 @@ def measure_parts(layout: StoreLayout) -> list[PartUsage]:
 
 
 def _add(path: str, part: PartUsage, seen: set[tuple[int, int]]) -> None:
-    """Count a file, or all files below a directory; what goes away meanwhile counts as nothing."""
+    """Add a file, or all files below a directory; files deleted meanwhile are ignored."""
     paths = [path]
     while paths:
         path = paths.pop()

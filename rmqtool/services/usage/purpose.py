@@ -1,4 +1,4 @@
-"""What topics are for that brokers and groups fill themselves.
+"""The purpose of topics that brokers and groups fill themselves.
 
 Source: common.topic.TopicValidator, common.MixAll, common.PopAckConstants.
 """
@@ -39,10 +39,10 @@ _PURPOSES = {
 
 
 def purpose_of(topic: str, names: RetryNames) -> str | None:
-    """What a topic is for; None for one that producers fill.
+    """The purpose of a topic; None for an application's topic.
 
     Args:
-        names: reads the names of retry topics.
+        names: parses the names of retry topics.
     """
     if topic.startswith(RETRY_PREFIX):
         group, origin = names.of(topic)

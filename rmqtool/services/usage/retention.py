@@ -1,9 +1,9 @@
-"""When a running broker removes the files of a log, what nobody has read by then, and how long the disk lasts.
+"""When a running broker removes log files, which messages are then lost unread, and how long the disk will last.
 
 A broker removes commit-log files, oldest first and never the last one, up to the first that is younger than
-``fileReservedTime`` (by its modification time): in the hours of ``deleteWhen``, and at any hour once the partition is
-fuller than ``diskMaxUsedSpaceRatio``. Fuller than ``diskSpaceCleanForciblyRatio`` it removes files of any age, and
-fuller than ``diskSpaceWarningLevelRatio`` it takes no message.
+``fileReservedTime`` (by its modification time): in the hours of ``deleteWhen``, and at any hour once disk usage exceeds
+``diskMaxUsedSpaceRatio``. Above ``diskSpaceCleanForciblyRatio`` it removes files of any age, and above
+``diskSpaceWarningLevelRatio`` it accepts no messages.
 
 Source: store.DefaultMessageStore.CleanCommitLogService, UtilAll.getDiskPartitionSpaceUsedPercent; store-engine 6.
 """
@@ -36,13 +36,13 @@ _GROWING = (COMMIT_LOG, "consumequeue", "index")  # parts that grow with the log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a broker's settings say of removing files.
+    """A broker's settings for removing files.
 
     Attributes:
-        hours: of the day, in the broker's zone.
-        used: part of the partition from which on expired files go at any hour.
-        forced: from which on files of any age go; None where the broker must not do that.
-        full: from which on no message is taken.
+        hours: hours of the day, in the broker's zone.
+        used: usage of the partition, as a fraction, above which expired files are removed at any hour.
+        forced: usage above which files of any age are removed; None if the broker must not do that.
+        full: usage above which no message is accepted.
     """
 
     reserved_ms: int
@@ -57,7 +57,7 @@ class LogFile:
     """One file of the log.
 
     Attributes:
-        expireTimestamp: ms; from when on it is old enough. None for the last file, which stays.
+        expireTimestamp: ms; when it becomes old enough. None for the last file, which is kept.
         deleteTimestamp: ms; when a running broker removes it.
     """
 
@@ -71,12 +71,12 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Messages that go unread if nobody consumes until then.
+    """Messages that will be lost unread unless they are consumed before.
 
     Attributes:
-        group: None for delayed messages that wait.
-        messages: in all files but the last.
-        deleteTimestamp: ms; when the first of them goes.
+        group: None for waiting delayed messages.
+        messages: number in all files but the last.
+        deleteTimestamp: ms; when the first of them is removed.
     """
 
     group: str | None
@@ -87,12 +87,12 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A level of the partition, and when it is reached at the rate of the last day or week.
+    """A level of disk usage, and when it will be reached at the rate of the last day or week.
 
     Attributes:
-        ratio: part of the partition that is used.
-        dayTimestamp: ms; None where it is not reached within a year.
-        weekTimestamp: the same by the rate of the last week.
+        ratio: used fraction of the partition.
+        dayTimestamp: ms, at the rate of the last day; None if not within a year.
+        weekTimestamp: ms, at the rate of the last week; None if not within a year.
     """
 
     ratio: float
@@ -103,13 +103,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is to be expected of a store.
+    """The forecast for a store.
 
     Attributes:
-        diskBytes: of the partition that the log is on; of several the fullest.
-        usedRatio: as a broker counts it, in hundredths.
-        dayBytes: that came to the log in the last 24 hours; ``weekBytes`` in the last seven days.
-        covered: ms that the log goes back, where that is less than a week; the rate of the week is that of this time.
+        diskBytes: size of the log's partition; of several, the fullest.
+        usedRatio: used fraction as a broker computes it, rounded up to hundredths.
+        dayBytes: bytes added to the log in the last 24 hours; ``weekBytes`` in the last seven days.
+        covered: ms that the log goes back, if less than a week; the weekly rate then refers to this time.
     """
 
     store: str
@@ -132,19 +132,19 @@ class Retention:
 
 
 def policy_of(conf: BrokerConf) -> Policy:
-    """What a broker does with these settings, or without any.
+    """The policy of these settings; defaults for missing ones.
 
     Raises:
-        CorruptFile: a setting is no number.
+        CorruptFile: a setting is not a number.
     """
     text = conf.text("deleteWhen") or "04"
-    words = text.split(";")
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+    hours = text.split(";")
+    if not all(hour.isascii() and hour.isdigit() and len(hour) < 10 for hour in hours):
         raise CorruptFile(conf.path, None, f"deleteWhen={text} is not a list of hours, like 04;16")
     forced = min(max(conf.number("diskSpaceCleanForciblyRatio", 85), 30), 85) / 100
     return Policy(
         reserved_ms=conf.number("fileReservedTime", DEFAULT_RESERVED_HOURS) * HOUR,
-        hours=frozenset(map(int, words)),
+        hours=frozenset(map(int, hours)),
         used=min(max(conf.number("diskMaxUsedSpaceRatio", 75), 10), 95) / 100,
         forced=forced if conf.flag("cleanFileForciblyEnable", True) else None,
         full=min(max(conf.number("diskSpaceWarningLevelRatio", 90), 35), 90) / 100,
@@ -152,15 +152,15 @@ def policy_of(conf: BrokerConf) -> Policy:
 
 
 def foresee(log: CommitLog, at: int, zone: tzinfo | None, warn: Warn) -> Retention:
-    """What a broker that runs from now on does with the files of a log.
+    """Forecast what a broker, running from now on, will do with the files of a log.
 
     Args:
-        at: now, ms.
-        zone: the broker's; None for that of this machine.
-        warn: called with what keeps the answer from being whole.
+        at: the current time, ms.
+        zone: the broker's time zone; None for that of this machine.
+        warn: called with reasons why the answer is incomplete.
 
     Raises:
-        CorruptFile: a setting is no number.
+        CorruptFile: a setting is not a number.
         UnreadableStore: a file cannot be read.
     """
     layout, policy = log.layout, policy_of(log.layout.conf)
@@ -169,7 +169,7 @@ def foresee(log: CommitLog, at: int, zone: tzinfo | None, warn: Warn) -> Retenti
     files = _files(log, policy, at, zone, early=disk.ratio >= policy.used)
     parts = measure_parts(layout)
     first = _first_time(log.segments.files)
-    later = _bytes_since(log, at + 1)  # a clock may have been ahead
+    later = _bytes_since(log, at + 1)  # stored while the clock was ahead
     week = _bytes_since(log, at - 7 * DAY) - later
     day = _bytes_since(log, at - DAY) - later
     covered = max(at - first, 0) if first is not None and at - first < 7 * DAY else None
@@ -225,7 +225,7 @@ def _files(log: CommitLog, policy: Policy, at: int, zone: tzinfo | None, *, earl
 
 
 def _next_deletion(time: int, hours: frozenset[int], zone: tzinfo | None, *, early: bool) -> int:
-    """The first moment from a time on at which a broker removes expired files."""
+    """The first moment at or after a time at which a broker removes expired files."""
     if early or _hour_of(time, zone) in hours:
         return time
     quarter = HOUR // 4  # hours of some zones begin within one of UTC
@@ -242,14 +242,14 @@ def _hour_of(time: int, zone: tzinfo | None) -> int:
 
 
 def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[Loss]:
-    """What goes unread with the files that a broker removes, and when the first of it goes."""
+    """Messages that will be lost unread with the removed files, and when the first is removed."""
     going = [file for file in files if file.deleteTimestamp is not None]
     below: dict[int, dict[tuple[str | None, str], int]] = {}
 
     def unread(removed: int) -> dict[tuple[str | None, str], int]:
         if removed not in below:
-            found = unread_below(log.layout, files[removed].minPhyOffset, warn)
-            below[removed] = {(loss.group, loss.topic): loss.messages for loss in found}
+            losses = unread_below(log.layout, files[removed].minPhyOffset, warn)
+            below[removed] = {(loss.group, loss.topic): loss.messages for loss in losses}
         return below[removed]
 
     losses = []
@@ -268,7 +268,7 @@ def _losses(log: CommitLog, files: list[LogFile], warn: Warn) -> list[Loss]:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A partition, in bytes: what it has, what is used, and what the broker's user may still use."""
+    """Size of a partition, space used, and space available to the broker's user, in bytes."""
 
     size: int
     used: int
@@ -276,14 +276,14 @@ class Disk:
 
     @classmethod
     def of(cls, path: str) -> "Disk":
-        """The partition of a path."""
+        """The partition that a path is on."""
         status = os.statvfs(path)
         unit = status.f_frsize
         return cls(unit * status.f_blocks, unit * (status.f_blocks - status.f_bfree), unit * status.f_bavail)
 
     @property
     def ratio(self) -> float:
-        """What part is used, in hundredths, rounded up as a broker rounds it."""
+        """Used fraction, rounded up to hundredths as a broker does."""
         return _ratio(self.used, self.used + self.free)
 
 
@@ -294,14 +294,14 @@ def _ratio(used: float, whole: int) -> float:
 def _first_time(files: list[Segment]) -> int | None:
     """The store timestamp of the first message."""
     for file in files:
-        record = record_at(file.mapped(), record_start(file.mapped(), 0), file.size, crc=False)
+        record = record_at(file.map(), record_start(file.map(), 0), file.size, crc=False)
         if isinstance(record, Record):
             return record.store_timestamp
     return None
 
 
 def _bytes_since(log: CommitLog, time: int) -> int:
-    """Bytes that came to the log at a time or later, by store timestamps, which grow but for clocks that were set."""
+    """Bytes of log stored at or after a time, by store timestamps, which ascend unless a clock was set."""
     files = log.segments.files
     end, _last = log.end()
     starts = [_first_time([file]) for file in files]
@@ -318,16 +318,16 @@ def _bytes_since(log: CommitLog, time: int) -> int:
 def _reach(
     policy: Policy, disk: Disk, files: list[LogFile], parts: list[PartUsage], rate: float, at: int, zone: tzinfo | None
 ) -> dict[float, int]:
-    """When the partition reaches each level, hour by hour, if so many bytes of log come each millisecond.
+    """When the partition reaches each level, simulated hour by hour, if ``rate`` bytes of log are added per ms.
 
-    Queues and index grow with the log, in the proportion that they have now; nothing else on the partition grows.
+    Queues and index grow with the log in their current proportion; nothing else on the partition grows.
     """
     sizes = {part.part: part.allocated for part in parts}
     log_bytes = sum(file.bytes for file in files)
-    taken = sum(sizes.get(name, 0) for name in _GROWING) / log_bytes if log_bytes else 1.0  # on disk, by byte of log
-    grown = rate * HOUR * (taken if rate and sizes.get(COMMIT_LOG) else 1.0)
-    old = deque((file.deleteTimestamp, file.expireTimestamp, file.bytes * taken) for file in files[:-1])
-    new: deque[tuple[int, float]] = deque()  # what is still to come: when it expires, and its bytes
+    disk_bytes = sum(sizes.get(name, 0) for name in _GROWING) / log_bytes if log_bytes else 1.0  # per byte of log
+    grown = rate * HOUR * (disk_bytes if rate and sizes.get(COMMIT_LOG) else 1.0)
+    old = deque((file.deleteTimestamp, file.expireTimestamp, file.bytes * disk_bytes) for file in files[:-1])
+    new: deque[tuple[int, float]] = deque()  # future files: when they expire, and their bytes
     levels = {policy.used, policy.full, *([policy.forced] if policy.forced is not None else [])}
     reached: dict[float, int] = {}
     used, whole = float(disk.used), disk.used + disk.free

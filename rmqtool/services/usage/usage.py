@@ -1,6 +1,6 @@
-"""What the messages of a commit log take: by topic, queue, tag, group, host, time of storing or size.
+"""Bytes and number of messages in a commit log by topic, queue, tag, group, host, store time or size.
 
-An inner batch of 5.x counts as its messages; its bytes, which nothing divides among them, count once.
+An inner batch of 5.x counts as several messages; its bytes count once, as they cannot be split.
 """
 
 from abc import ABC, abstractmethod
@@ -35,15 +35,15 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Usage:
-    """What was counted.
+    """Usage of a log.
 
     Attributes:
-        rows: the largest first; each has what it stands for (``topic``, ``queueId``, ...), ``messages``, ``bytes`` of
-            their records, and ``share``: its part of the bytes of all records of the log.
-        messages: of all rows, as ``bytes`` is.
-        log_bytes: of all records, those too that were not chosen.
-        damaged: ranges without a record where there should be one.
-        damaged_bytes: what they take.
+        rows: largest first; each has its key fields (``topic``, ``queueId``, ...), ``messages``, ``bytes`` of their
+            records, and ``share``: its fraction of the bytes of all records in the log.
+        messages: total of all rows; so is ``bytes``.
+        log_bytes: bytes of all records, selected or not.
+        damaged: number of damaged ranges.
+        damaged_bytes: their length in bytes.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -55,12 +55,12 @@ class Usage:
 
 
 def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
-    """Go through a log once and add up what its messages take.
+    """Read a log once and add up messages and bytes.
 
     Args:
         by: one of `KINDS`.
-        selection: its topics and times count.
-        warn: called with each config file that cannot be read.
+        selection: only its topics and times are used.
+        warn: called for each config file that cannot be read.
     """
     usage, names = Usage(), _Names()
     kind, sums = KINDS[by](names), _Sums()
@@ -81,7 +81,7 @@ def measure(log: CommitLog, by: str, selection: Selection, warn: Warn) -> Usage:
     merged: dict[tuple[tuple[str, Any], ...], list[int]] = {}
     for code, (messages, size) in sums.by_code.items():
         fields = tuple(kind.fields(code, retries).items())
-        total = merged.setdefault(fields, [0, 0])  # topics of one group come together
+        total = merged.setdefault(fields, [0, 0])  # merges the topics of one group
         total[0] += messages
         total[1] += size
     for fields, (messages, size) in merged.items():
@@ -101,7 +101,7 @@ def _texts(view: memoryview, at: Column, length: Column) -> Iterable[bytes]:
 
 
 def _messages(scanned: FileRows) -> Column:
-    """Of each record, the messages that it holds."""
+    """The number of messages in each record."""
     rows = scanned.rows
     counts = np.ones(rows.records, np.int64)
     for row in np.flatnonzero(rows.sys_flag & INNER_BATCH):
@@ -112,25 +112,25 @@ def _messages(scanned: FileRows) -> Column:
 
 
 class _Names:
-    """Numbers texts in the order in which they come."""
+    """Assigns numbers to texts in order of appearance."""
 
     def __init__(self) -> None:
         self.numbers: dict[bytes, int] = {}
         self._raw: list[bytes] = []
 
     def number(self, texts: Iterable[bytes]) -> Column:
-        """The number of each."""
+        """The number of each text."""
         numbers = self.numbers
         return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
 
     def raw(self, number: int) -> bytes:
-        """What has a number."""
+        """The text with this number, as bytes."""
         if len(self._raw) < len(self.numbers):
             self._raw = [*self.numbers]
         return self._raw[number]
 
     def text(self, number: int) -> str:
-        """The same as text."""
+        """The text with this number, as str."""
         return self.raw(number).decode("utf-8", "surrogateescape")
 
 
@@ -142,7 +142,7 @@ class _Sums:
 
     def add(self, codes: Column, messages: Column, sizes: Column) -> None:
         distinct, which = np.unique(codes, return_inverse=True)
-        # sums of one step are far below 2**53, up to which floats are exact
+        # the sums of one step are far below 2**53, up to which floats are exact
         totals = (np.bincount(which, weights, len(distinct)).astype(np.int64).tolist() for weights in (messages, sizes))
         for code, count, size in zip(distinct.tolist(), *totals, strict=True):
             sums = self.by_code.setdefault(code, [0, 0])
@@ -151,7 +151,7 @@ class _Sums:
 
 
 class _Chosen:
-    """Which records count."""
+    """Selects records by topic and time."""
 
     def __init__(self, selection: Selection, names: _Names) -> None:
         self._selection, self._names = selection, names
@@ -168,14 +168,14 @@ class _Chosen:
         return mask
 
 
-# -- what records are told apart by -----------------------------------------------------------------------------------
+# -- keys of records -----------------------------------------------------------------------------------
 
 
 class _Kind(ABC):
-    """Tells records apart: a code for each.
+    """A key of records, encoded as a number.
 
     Args:
-        names: the topics by number.
+        names: numbers of the topics.
     """
 
     def __init__(self, names: _Names) -> None:
@@ -184,14 +184,14 @@ class _Kind(ABC):
 
     @abstractmethod
     def codes(self, scanned: FileRows, topics: Column) -> Column:
-        """The code of each record, of whose topics the numbers are known."""
+        """The code of each record, given the numbers of their topics."""
 
     @abstractmethod
     def fields(self, code: int, names: RetryNames) -> Row:
-        """What a code stands for."""
+        """The key fields of a code."""
 
     def both(self, topics: Column, others: Column) -> Column:
-        """A code for two numbers, of which the second has 32 bits."""
+        """Combine two numbers, the second of 32 bits, into one code."""
         return topics << _QUEUE_BITS | others & _ANY_QUEUE
 
 
@@ -279,4 +279,4 @@ KINDS: dict[str, type[_Kind]] = {
     "hour": _Time,
     "size": _Size,
 }
-"""What records can be told apart by; day and hour in UTC, sizes by the next power of two."""
+"""Keys by which usage can be grouped; day and hour are UTC, sizes are rounded up to a power of two."""

@@ -1,1 +1,1 @@
-"""Messages into a store: checked, placed, written, dispatched, acknowledged."""
+"""Append messages to a store: check, place, write, dispatch and acknowledge them."""

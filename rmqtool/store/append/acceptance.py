@@ -1,10 +1,10 @@
-"""Checks before a message is written that no later start of a broker fails to read it.
+"""Check before a message is written that every later start of a broker will be able to read it.
 
-Recovery ends the log at the first record that its reader does not take, and everything behind it is cut. Lengths, CRC
-and topic are right by construction. What is left are properties that the reader of one release or the other takes for
-numbers (CommitLog.checkMessageAndReturnSize and setBatchSizeIfNeeded), and those that dispatch in recovery does
-(ConsumeQueue.multiDispatchLmqQueue). A message is stored only where neither release stumbles, whichever the store is
-of: the next start may be that of the other one.
+Recovery truncates the log at the first record that its reader rejects. Lengths, CRC and topic are right by
+construction. What remains are properties that the reader of some release parses as numbers
+(CommitLog.checkMessageAndReturnSize and setBatchSizeIfNeeded), and those that dispatch in recovery parses
+(ConsumeQueue.multiDispatchLmqQueue). A message is stored only if no release rejects it, whichever release the store
+belongs to: the next start may be that of another one.
 
 Source: store-engine 2.5, 4.2.
 """
@@ -15,16 +15,16 @@ from rmqtool.store.layout.paths import is_path_name
 
 _INNER = INNER.encode()
 _DISPATCH, _OFFSETS = MULTI_DISPATCH.encode(), MULTI_QUEUE_OFFSET.encode()
-_MOST_OFFSET = (2**63 - 1) // 20  # an entry behind it has no place in a queue
+_MOST_OFFSET = (2**63 - 1) // 20  # the last entry that a queue has room for
 
 
-def needs_a_look(topic: bytes, properties: bytes) -> bool:
-    """Whether there may be an :func:`objection`; a quick test that most messages pass."""
+def may_be_rejected(topic: bytes, properties: bytes) -> bool:
+    """Whether :func:`find_objection` might find one; a quick test that rules out most messages."""
     return _INNER in properties or topic == SCHEDULE_TOPIC
 
 
-def objection(topic: bytes, properties: bytes) -> str | None:
-    """Why a start of 4.9 or 5.3 would stumble over a message; None where both read it.
+def find_objection(topic: bytes, properties: bytes) -> str | None:
+    """Why a start of 4.9 or 5.3 would fail to read a message; None if both can read it.
 
     Args:
         properties: in stored form.
@@ -48,7 +48,7 @@ def objection(topic: bytes, properties: bytes) -> str | None:
 
 
 def names_a_directory(name: str) -> bool:
-    """Whether a broker can make a queue directory of this name: it takes one with a comma for several."""
+    """Whether a broker can create a queue directory of this name; it splits names at commas."""
     return is_path_name(name) and "," not in name
 
 

@@ -1,11 +1,11 @@
-"""What the engine answers to a message that is put (store.PutMessageStatus, PutMessageResult)."""
+"""The engine's results for messages put into the log (store.PutMessageStatus, PutMessageResult)."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class PutStatus(StrEnum):
-    """What became of a message, by the names of store.PutMessageStatus."""
+    """The result of a put, by the names of store.PutMessageStatus."""
 
     PUT_OK = "PUT_OK"
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
@@ -16,7 +16,7 @@ class PutStatus(StrEnum):
 
 
 class Illegal(Exception):
-    """A message that the engine does not take."""
+    """The engine rejects a message."""
 
     def __init__(self, status: PutStatus, reason: str) -> None:
         super().__init__(reason)
@@ -24,17 +24,17 @@ class Illegal(Exception):
 
 
 class PutResult(NamedTuple):
-    """The engine's answer for one message (store.PutMessageResult, AppendMessageResult)."""
+    """The result of one put (store.PutMessageResult, AppendMessageResult)."""
 
     status: PutStatus
-    topic: str = ""  # under which it is stored: one that waits is under that of its level, or of the timer
+    topic: str = ""  # the stored topic: for a delayed message that of the delay levels or the timer
     queue_id: int = 0
     queue_offset: int = -1
     physical_offset: int = -1
     size: int = 0  # bytes of the record
     store_timestamp: int = 0
     message_id: str = ""  # the offset id
-    reason: str = ""  # why it was not taken
+    reason: str = ""  # why it was rejected
 
     @property
     def ok(self) -> bool:

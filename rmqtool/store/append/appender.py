@@ -1,6 +1,6 @@
-"""Append messages to a commit log: places, times and queue offsets are given out here (store.CommitLog.putMessage).
+"""Append messages to a commit log; assigns positions, times and queue offsets (store.CommitLog.putMessage).
 
-Few messages are packed one by one, many by a compiled kernel; the bytes are the same. Nothing is dispatched here.
+A few messages are packed one by one, many by a compiled kernel; the bytes are the same. This does not dispatch.
 """
 
 import time
@@ -32,7 +32,7 @@ def system_clock() -> int:
 
 
 class EncodedResult(NamedTuple):
-    """Where a batch lies that came as clients send it."""
+    """The place of a batch that was stored as its client sent it."""
 
     queue_offset: int  # of its first message; the others follow
     physical_offset: int
@@ -46,9 +46,9 @@ class Appender:
     """Puts messages at the end of a log.
 
     Args:
-        writer: stands at the end of the log.
-        rules: what is taken, and how it is written.
-        next_offsets: what comes next in each queue that has messages.
+        writer: positioned at the end of the log.
+        rules: which messages are accepted, and how they are stored.
+        next_offsets: the next queue offset of each queue that has messages.
         clock: milliseconds since the epoch.
 
     Attributes:
@@ -62,28 +62,30 @@ class Appender:
         self.last_store_timestamp = 0
         self._buffer: bytearray | None = None
         self._batches: BatchWriter | None = None
-        self._begun = writer.position, 0  # where the log ended, and when, before what is being put
-        self._numbered: list[tuple[QueueKey, int]] = []  # queues that it gave an offset, and what came next before
+        self._undo_point = writer.position, 0  # end of the log and its last store timestamp before the current put
+        self._numbered: list[
+            tuple[QueueKey, int]
+        ] = []  # queues that were given offsets, with their previous next offset
 
     def begin(self) -> None:
-        """What is put from now on can be taken back."""
-        self._begun = self.writer.position, self.last_store_timestamp
+        """Start a put that can be undone with :meth:`take_back`."""
+        self._undo_point = self.writer.position, self.last_store_timestamp
         self._numbered.clear()
 
     def take_back(self) -> None:
-        """Forget what was put since :meth:`begin`, after an error in the middle of it.
+        """Undo everything put since :meth:`begin`, after an error.
 
         Raises:
-            OSError: the log may hold some of it.
+            OSError: the log may contain some of it.
         """
-        position, self.last_store_timestamp = self._begun
+        position, self.last_store_timestamp = self._undo_point
         for key, following in reversed(self._numbered):
             self.next_offsets[key] = following
         self._numbered.clear()
         self.writer.take_back(position)
 
     def put(self, message: Message) -> PutResult:
-        """Append one message; it has been handed to the system when this returns."""
+        """Append one message; it has been written to the OS when this returns."""
         try:
             ready = self.rules.ready(message)
             result = self._put(ready, self.clock())
@@ -93,12 +95,12 @@ class Appender:
         return result
 
     def put_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages of one queue as one batch: all of them behind each other in one file, or none.
+        """Append messages of one queue as a batch: contiguous in one file, or not at all.
 
-        In batch queues they become one record, an inner batch.
+        For batch queues they become one record, an inner batch.
 
         Raises:
-            Illegal: one of them is not taken, or they are not of one queue.
+            Illegal: one of them is rejected, or they are not of one queue.
         """
         if any(message.topic in self.rules.batch_topics for message in messages):
             result, count = self._put_inner(gather_batch(messages, self.rules))
@@ -114,13 +116,13 @@ class Appender:
         return self._put_all(ready)
 
     def put_encoded(self, batch: Message) -> EncodedResult:
-        """Append a batch whose body holds its messages as clients send them; all of them, or none.
+        """Append a batch whose body contains its messages as a client sent them; all of them, or none.
 
-        Properties, hosts, system flag and born timestamp of the batch are those of each of its messages. In batch
-        queues a batch with an id of its own becomes one record, an inner batch.
+        Every message gets the properties, hosts, system flag and born timestamp of the batch. For batch queues, a batch
+        with an id of its own becomes one record, an inner batch.
 
         Raises:
-            Illegal: it is not taken.
+            Illegal: it is rejected.
         """
         from rmqtool.store.append.bulk import BatchWriter
 
@@ -150,10 +152,10 @@ class Appender:
         return EncodedResult(queue_offset, physical, size, len(offsets), self.last_store_timestamp, offsets)
 
     def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
-        """(where it lies, number of its messages) of an inner batch.
+        """(place, number of messages) of an inner batch.
 
         Raises:
-            Illegal: it is not taken.
+            Illegal: it is rejected.
         """
         ready = self.rules.ready(batch, batch=True)
         result = self._put(ready, self.clock())
@@ -161,7 +163,7 @@ class Appender:
         return result, ready.inner_messages
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages one after the other, each by itself; a refusal is in its result."""
+        """Append messages in order, independently of each other; rejections are in their results."""
         if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages
 
@@ -203,11 +205,11 @@ class Appender:
         light = [(name, light_queue_id(name, ready.queue_id)) for name in ready.light_queues]
         if light:
             offsets = ",".join(str(self.next_offsets.get(queue, 0)) for queue in light)
-            properties = _with_place(
+            properties = _add_property(
                 properties, MULTI_QUEUE_OFFSET, offsets, trailing=self.rules.release.trailing_separator
             )
         if ready.inner_messages:
-            properties = _with_place(properties, INNER_BASE, str(queue_offset))
+            properties = _add_property(properties, INNER_BASE, str(queue_offset))
         store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
         size = ready.size + len(properties) - len(ready.properties)
         physical = self.writer.reserve(size)
@@ -235,9 +237,9 @@ class Appender:
         _read_back(packed)
         self.writer.append(packed)
         if ready.queued:
-            self._number(key, queue_offset + max(ready.inner_messages, 1))
+            self._set_next(key, queue_offset + max(ready.inner_messages, 1))
             for queue in light:
-                self._number(queue, self.next_offsets.get(queue, 0) + 1)
+                self._set_next(queue, self.next_offsets.get(queue, 0) + 1)
         self.last_store_timestamp = store_timestamp
         return PutResult(
             PutStatus.PUT_OK,
@@ -250,13 +252,13 @@ class Appender:
             offset_id(*ready.store_host, physical),
         )
 
-    def _number(self, key: QueueKey, following: int) -> None:
-        """Say what comes next in a queue."""
+    def _set_next(self, key: QueueKey, following: int) -> None:
+        """Set the next offset of a queue."""
         self._numbered.append((key, self.next_offsets.get(key, 0)))
         self.next_offsets[key] = following
 
     def _write(self, prepared: "Prepared") -> Sequence[PutResult]:
-        """Have the kernel write messages in columns."""
+        """Let the kernel write messages that are in columns."""
         prepared.number(self.next_offsets)
         if self._buffer is None:
             self._buffer = bytearray(_BUFFER)
@@ -277,16 +279,16 @@ class Appender:
 
 
 def _read_back(packed: bytes) -> None:
-    """Read a record as recovery will.
+    """Read a record as recovery does.
 
     Raises:
-        Illegal: recovery would end the log there.
+        Illegal: recovery would truncate the log there.
     """
     record = read(packed, 0, len(packed))
     if isinstance(record, End):
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {record.reason}")
 
 
-def _with_place(properties: bytes, name: str, value: str, *, trailing: bool = True) -> bytes:
-    """Properties with one more, which says where the message has its place."""
+def _add_property(properties: bytes, name: str, value: str, *, trailing: bool = True) -> bytes:
+    """Add a property that depends on the message's place."""
     return build(parse(properties) | {name: value}, trailing_separator=trailing)

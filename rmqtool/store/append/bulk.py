@@ -1,4 +1,4 @@
-"""Messages in columns for the kernel that writes them; only bulk appends load this."""
+"""Arrange messages in columns for the compiled writer; imported only by bulk appends."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
@@ -18,7 +18,7 @@ from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import space_rows
 from rmqtool.kernels.tables.messages import MessageColumns
 from rmqtool.kernels.tables.shapes import Column, Table
-from rmqtool.store.append.acceptance import objection
+from rmqtool.store.append.acceptance import find_objection
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.delayed import SCHEDULE, SPECIAL_BYTES
 from rmqtool.store.append.outgoing import Message, Ready, Rules, check_topic, host_of
@@ -41,12 +41,12 @@ _FIELDS = attrgetter(
     "tags",
     "keys",
 )
-_SPECIAL = (*SPECIAL_BYTES, INNER.encode())  # messages with these are looked at one by one
+_SPECIAL = (*SPECIAL_BYTES, INNER.encode())  # messages with these are checked one by one
 _NAME_VALUE = "\x01".join
 _BATCH_ROWS, _BATCH_TEXTS = 1024, 256
 _NO_END = 1 << 62
 _IPV4 = 4  # bytes of an address
-# columns that are the same in all messages of a batch; and where the properties of each lie
+# columns with one value for all messages of a batch, and the columns that locate the properties
 _STORE_HOST, _QUEUE_ID, _SYS_FLAG, _BORN_TIMESTAMP, _STORE_TIMESTAMP, _RECONSUME_TIMES, *_PROPERTIES = (
     MessageColumns._fields.index(name)
     for name in (
@@ -64,10 +64,10 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class Results(Sequence[PutResult]):
-    """The answers for many messages, each made when it is looked at.
+    """The results for many messages, each created on access.
 
     Attributes:
-        physical_offset, size, queue_offset: a column of int64 for each.
+        physical_offset, size, queue_offset: columns of int64.
     """
 
     def __init__(self, answer: Table, columns: MessageColumns, topics: list[str], hosts: list[Host]) -> None:
@@ -105,7 +105,7 @@ class Prepared:
 
     Attributes:
         encoder: writes them.
-        last_store_timestamp: of the last one.
+        last_store_timestamp: store timestamp of the last message.
     """
 
     def __init__(self, columns: MessageColumns, topics: list[str], hosts: list[Host], keep: object) -> None:
@@ -115,7 +115,7 @@ class Prepared:
         self.encoder: Encoder
 
     def number(self, next_offsets: dict[QueueKey, int]) -> None:
-        """Give each queue a number, and the kernel what comes next in it."""
+        """Number the queues, and give the kernel the next offset of each."""
         columns = self._columns
         span = int(columns.queue_id.max()) + 1
         pairs, numbers = np.unique(columns.topic * span + columns.queue_id, return_inverse=True)
@@ -129,7 +129,7 @@ class Prepared:
         self.encoder = Encoder(table, topic_table, host_table, following)
 
     def finish(self, next_offsets: dict[QueueKey, int]) -> Results:
-        """Write back what comes next in each queue; the answers."""
+        """Write the next offset of each queue back, and return the results."""
         next_offsets.update(zip(self._queues, self._following.tolist(), strict=True))
         return Results(self.encoder.answer, self._columns, self._topics, self._hosts)
 
@@ -140,12 +140,12 @@ class Prepared:
         topics = np.array([len(topic.encode()) for topic in self._topics], np.int64)[columns.topic]
         widths = np.array([len(address) for address, _port in self._hosts], np.int64)
         hosts = widths[columns.born_host] + widths[columns.store_host] - 2 * _IPV4
-        is_v2 = topics > MAX_TOPIC[1]  # it has a byte more for the topic's length
+        is_v2 = topics > MAX_TOPIC[1]  # V2 has one more byte for the topic's length
         return MIN_SIZE + hosts + is_v2 + topics + columns.body_length + columns.properties_length
 
 
 class BatchWriter:
-    """Writes batches in the form in which clients send them; keeps its tables from one to the next."""
+    """Writes batches in the form that clients send; reuses its tables between batches."""
 
     def __init__(self) -> None:
         self._make_table(_BATCH_ROWS)
@@ -157,17 +157,17 @@ class BatchWriter:
     def _make_table(self, rows: int) -> None:
         self._table = np.zeros((len(MessageColumns._fields), space_rows(rows)), np.int64)
         self._reader = BatchReader(self._table)
-        self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
+        self._same: dict[int, tuple[int, int]] = {}  # by column: the value in its first rows, and their number
 
     def read(self, ready: Ready, now: int) -> int:
-        """Take the messages of a batch; returns the bytes that their records have.
+        """Parse the messages of a batch; returns the total size of their records.
 
         Args:
-            ready: the batch's own fields; its body is the batch.
-            now: store and born time, where it names none.
+            ready: the fields of the batch; its body contains the messages.
+            now: default for store and born time, ms.
 
         Raises:
-            Illegal: the batch does not read as messages, or the properties of one are too long.
+            Illegal: the batch cannot be parsed, or the properties of a message are too long.
         """
         try:
             while (batch := self._reader.read(ready.body, len(ready.properties))) is None:
@@ -177,7 +177,7 @@ class BatchWriter:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
         self._rows = rows = batch.rows
         if batch.inner:
-            self._look_at_each(ready, rows)
+            self._check_properties(ready, rows)
         longest = batch.longest + 1 + len(ready.properties)
         if rows and longest > MAX_PROPERTIES:
             text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
@@ -191,21 +191,21 @@ class BatchWriter:
             (_RECONSUME_TIMES, ready.reconsume_times),
         ):
             before, filled = self._same.get(column, (None, 0))
-            if value != before or rows > filled:  # most are those of the batch before
+            if value != before or rows > filled:  # most are unchanged since the previous batch
                 self._table[column, :rows] = value
                 self._same[column] = value, rows
         return rows * (ready.size - len(ready.body) - len(ready.properties)) + batch.stored
 
-    def _look_at_each(self, ready: Ready, rows: int) -> None:
-        """Refuse messages over whose properties a later start would stumble."""
+    def _check_properties(self, ready: Ready, rows: int) -> None:
+        """Reject messages whose properties a later start could not parse."""
         start = Memory(ready.body).address
         for at, length in self._table[_PROPERTIES, :rows].T.tolist():
             own = ready.body[at - start : at - start + length]
-            if (reason := objection(ready.topic, own)) is not None:
+            if (reason := find_objection(ready.topic, own)) is not None:
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
 
     def encoder(self, ready: Ready) -> Encoder:
-        """What writes them; topics and hosts of earlier batches are not laid out again."""
+        """The encoder for a batch; tables of topics and hosts are cached across batches."""
         key = (ready.topic, (ready.born_host, ready.store_host))
         encoder = self._texts.get(key)
         if encoder is None:
@@ -219,7 +219,7 @@ class BatchWriter:
         return encoder
 
     def write(self, ready: Ready, out: bytearray, physical_offset: int, queue_offset: int) -> tuple[int, list[int]]:
-        """Write the messages that were read; (bytes, physical offset of each). There must be room for them."""
+        """Write the parsed messages; returns (bytes, physical offset of each). ``out`` must be large enough."""
         self._following[0] = queue_offset
         encoder = self.encoder(ready)
         rows, size = encoder.encode(out, _NO_END, physical_offset, 0, ready.properties, self._rows)
@@ -230,7 +230,7 @@ class BatchWriter:
 
 
 class _Numbers(dict[_Value, int]):
-    """Numbers for distinct values, in the order in which they come."""
+    """Numbers distinct values in order of first occurrence."""
 
     def __missing__(self, value: _Value) -> int:
         number = self[value] = len(self)
@@ -251,8 +251,8 @@ def _number(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -
     return _column(map(numbers.__getitem__, values), count)
 
 
-def _bytes_at(data: bytes, lengths: Column) -> Column:
-    """Address of each part."""
+def _addresses(data: bytes, lengths: Column) -> Column:
+    """Address of each part of joined bytes."""
     return Memory(data).address + np.cumsum(lengths) - lengths
 
 
@@ -263,7 +263,7 @@ def _columns(
     body: tuple[bytes, Column],
     properties: tuple[bytes, Column],
 ) -> MessageColumns:
-    """Columns of what callers have brought together: (queue id ... prepared offset), (born, stored), (topic, hosts)."""
+    """Build columns from grouped inputs: (queue id ... prepared offset), (born, stored), (topic, hosts)."""
     count = len(body[1])
     queue_id, flag, sys_flag, reconsume_times, prepared = (_column(values, count) for values in numbers)
     topic, born_host, store_host = places
@@ -279,18 +279,18 @@ def _columns(
         store_host=store_host,
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared,
-        body_at=_bytes_at(*body),
+        body_at=_addresses(*body),
         body_length=body[1],
-        properties_at=_bytes_at(*properties),
+        properties_at=_addresses(*properties),
         properties_length=properties[1],
     )
 
 
 def of_ready(ready: list[Ready], now: int) -> Prepared:
-    """Messages that were checked one by one.
+    """Columns of messages that were checked one by one.
 
     Args:
-        now: store and born time of messages that name none.
+        now: default for store and born time, ms.
     """
     count = len(ready)
     topics, hosts = _Numbers[bytes](), _Numbers[Host]()
@@ -312,11 +312,11 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
 
 
 def of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
-    """Messages checked all at once; None where they must be looked at one by one: one is not taken, or is special."""
+    """Check messages in bulk; None if they must be checked one by one: one is rejected, or is special."""
     try:
         return _of_messages(messages, rules, now)
     except (Illegal, TypeError, ValueError, OverflowError, AttributeError):
-        return None  # whatever it is, the other way says it of the message that has it
+        return None  # checking one by one will report the error for its message
 
 
 def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
@@ -357,7 +357,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
 def _packed_properties(
     properties: tuple[dict[str, str], ...], tags: tuple[str | None, ...], keys: tuple[str | None, ...], end: str
 ) -> tuple[bytes, Column] | None:
-    """(stored form of all, length of each); None where one of them asks for more than to be stored."""
+    """(joined stored form, length of each); None if a property has an effect beyond being stored."""
     count = len(properties)
     if tags.count(None) != count or keys.count(None) != count:
         named = []
@@ -374,12 +374,12 @@ def _packed_properties(
         texts = [text and text + end for text in texts]
     whole = "".join(texts)
     if "\x01\x02" in whole or "\x02\x01" in whole or any(text[:1] == "\x01" or text[-1:] == "\x01" for text in texts):
-        return None  # one without a name or a value
+        return None  # a property without a name or a value
     data = whole.encode()
     if any(name in data for name in _SPECIAL):
         return None
     items = sum(map(len, properties))
     separators = 2 * items - (0 if end else count - texts.count(""))
     if np.count_nonzero(np.frombuffer(data, np.uint8) < 3) != separators:
-        return None  # one is in a name or a value, or a NUL
+        return None  # a name or value contains a separator or a NUL
     return data, _column(map(len, texts if whole.isascii() else map(str.encode, texts)), count)

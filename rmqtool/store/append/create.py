@@ -1,4 +1,4 @@
-"""Make an empty store."""
+"""Create an empty store."""
 
 import os
 
@@ -16,13 +16,13 @@ from rmqtool.store.log.writer import LogWriter
 
 
 def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -> StoreLayout:
-    """Make an empty store, as a broker's first start does it; the first commit-log file tells how long all will be.
+    """Create an empty store like a broker's first start; its first commit-log file determines the file size.
 
     Args:
-        release: that the store is of. One of 5.x has a folder for the timer's log, by which it is known.
+        release: release of the store. A 5.x store gets a directory for the timer log, by which it is recognized.
 
     Raises:
-        Refused: the place is not empty, or cannot be written.
+        Refused: the place is not empty, or cannot be written to.
     """
     root = checked_path(root)
     conf = conf or BrokerConf()
@@ -36,7 +36,7 @@ def create(root: str, conf: BrokerConf | None = None, release: Release = V4_9) -
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
-            # settings may name the log of a store that another process writes
+            # the settings may name the log of another process's store
             if os.path.isdir(folder) and list_folder(folder):
                 raise Refused(f"{folder}: is not empty: give another directory")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):

@@ -1,7 +1,7 @@
-"""Messages that are not for now: under which topic they wait, and with which properties.
+"""Messages for later delivery: the topic under which they wait, and their properties there.
 
-Those with a delay level wait in a queue of ``SCHEDULE_TOPIC_XXXX``. In 5.x a message may name a time instead; it waits
-in ``rmq_sys_wheel_timer`` until the timer takes it up.
+Messages with a delay level wait in a queue of ``SCHEDULE_TOPIC_XXXX``. In 5.x a message may specify a time instead; it
+waits in ``rmq_sys_wheel_timer`` until the timer takes it over.
 
 Source: broker.util.HookUtils (handleScheduleMessage, transformTimerMessage, transformDelayLevelMessage) of 5.3.3, and
 store.CommitLog of 4.9.8; store-engine 7.
@@ -19,7 +19,9 @@ from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 SCHEDULE = SCHEDULE_TOPIC.decode()
-SPECIAL = frozenset((DELAY, timer.DELIVER_MS, timer.DELAY_SEC, timer.DELAY_MS))  # what sets a message's topic
+SPECIAL = frozenset(
+    (DELAY, timer.DELIVER_MS, timer.DELAY_SEC, timer.DELAY_MS)
+)  # properties that change a message's topic
 SPECIAL_BYTES = (f"{DELAY}\x01".encode(), *(f"{name}\x01".encode() for name in timer.REQUESTS))
 LONGEST_DELAY = 3 * 24 * 3600  # s
 _NO_LIMIT = 2**31 - 1
@@ -29,16 +31,16 @@ Place = tuple[str, int]  # topic and queue id
 
 @dataclass(slots=True, kw_only=True)
 class TimerRules:
-    """What the timer of 5.x takes.
+    """The timer's conditions for messages (5.x).
 
     Attributes:
         enabled: ``timerWheelEnable``.
         precision: ms of one slot (``timerPrecisionMs``).
-        longest: ms that a message may wait (``timerMaxDelaySec``).
-        most: messages of one slot from which on some are refused; from twice as many on all are
+        longest: longest delay in ms (``timerMaxDelaySec``).
+        most: number of messages in a slot above which some are rejected; from twice that number on, all are
             (``timerCongestNumEachSlot``).
         ahead: ms by which the wheel is ahead of a clock that was set back.
-        count: how many a slot has, by its time in ms; nobody asks where ``most`` is the broker's default.
+        count: returns the number of messages in a slot, given its time in ms; not called with the default ``most``.
         clock: milliseconds since the epoch.
     """
 
@@ -53,10 +55,10 @@ class TimerRules:
 
     @classmethod
     def of(cls, conf: BrokerConf, clock: Callable[[], int]) -> "TimerRules":
-        """Those of a broker's settings.
+        """The conditions in a broker's settings.
 
         Raises:
-            CorruptFile: one of them is no number.
+            CorruptFile: one of them is not a number.
         """
         return cls(
             clock=clock,
@@ -67,21 +69,22 @@ class TimerRules:
         )
 
     def out_time(self, named: dict[str, str]) -> int | None:
-        """When the wheel lets go of a message, ms; None for one that goes on at once.
+        """The time in ms at which the wheel releases a message; None if it is due at once.
 
-        The second in which it is to be delivered is over then, or begins; a broker reads the slot a second later.
+        This is the end or the start of the second of delivery; a broker reads the slot a second later.
 
         Raises:
-            Illegal: there is no timer, the time is none or too far away, or what a mark recalls is due already.
+            Illegal: there is no timer, the time is invalid or too far away, or a recall refers to a message already
+                due.
         """
         if not self.enabled:
             raise Illegal(
                 PutStatus.WHEEL_TIMER_NOT_ENABLE, "accurate timer message is not enabled, timerWheelEnable is false"
             )
         now = self.clock()
-        deliver = self._asked_for(named, now)
+        deliver = self._deliver_time(named, now)
         if timer.DELETE_KEY in named:
-            now += self.ahead  # it names the slot of its message
+            now += self.ahead  # a recall names the slot of its message
         if deliver <= now:
             if timer.DELETE_KEY in named:
                 raise self._illegal()
@@ -96,13 +99,13 @@ class TimerRules:
             self._check_room(out)
         return out
 
-    def _asked_for(self, named: dict[str, str], now: int) -> int:
+    def _deliver_time(self, named: dict[str, str], now: int) -> int:
         for name, factor, base in ((timer.DELAY_SEC, 1000, now), (timer.DELAY_MS, 1, now), (timer.DELIVER_MS, 1, 0)):
             if name in named:
                 number = java_int(named[name], 64)
                 if number is None:
                     raise self._illegal()
-                # Java's long goes round
+                # wraps around like Java's long
                 return (base + factor * number + 2**63) % 2**64 - 2**63
         raise AssertionError("nobody asked for a time")
 
@@ -128,14 +131,14 @@ class TimerRules:
 def waiting_place(
     topic: str, queue_id: int, named: dict[str, str], sys_flag: int, levels: int, rules: TimerRules | None
 ) -> Place | None:
-    """(topic, queue id) under which a message waits; its properties are changed to say so. None for one that does not.
+    """(topic, queue id) under which a message waits, recorded in its properties; None if it is not delayed.
 
     Args:
         levels: number of delay levels.
-        rules: of the timer; None for an engine that has none.
+        rules: of the timer; None for an engine without one.
 
     Raises:
-        Illegal: it may not wait so.
+        Illegal: the delay is not acceptable.
     """
     if sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
         return None
@@ -160,7 +163,7 @@ def waiting_place(
 
 
 def _delay_level(named: dict[str, str], levels: int) -> int:
-    """The level of a delayed message, at most the highest there is; 0 for one that is not delayed."""
+    """The level of a delayed message, limited to the highest level; 0 if it is not delayed."""
     if DELAY not in named:
         return 0
     level = java_int(named[DELAY])
@@ -170,10 +173,10 @@ def _delay_level(named: dict[str, str], levels: int) -> int:
 
 
 def check_timer_message(named: dict[str, str]) -> None:
-    """Refuse a message that is put under the timer's own topic and holds up all behind it.
+    """Reject a message sent to the timer's own topic that would block all messages behind it.
 
     Raises:
-        Illegal: the timer cannot read when, or where to it is to be delivered.
+        Illegal: the timer cannot read its deliver time or its target.
     """
     out, queue_id = java_int(named.get(timer.OUT_MS, ""), 64), java_int(named.get(REAL_QID, ""))
     if out is None or queue_id is None or not named.get(REAL_TOPIC):

@@ -1,4 +1,4 @@
-"""The dispatch of a running store: what was appended goes into queues and index, now or beside further appends.
+"""Dispatch in a running store: appended messages go to queues and index, in the foreground or the background.
 
 Source: store.DefaultMessageStore.ReputMessageService; store-engine 3.1.
 """
@@ -20,14 +20,14 @@ from rmqtool.store.recovery.inputs import StoreInputs
 
 
 class LiveQueues:
-    """Opens queues that are written where they are.
+    """Opens existing queues for writing in place.
 
     Args:
-        layout: lists directories whenever it is asked.
-        inputs: the store as a recovery found it healthy.
-        ends: queue offset at which each queue ended then.
-        touched: writes files, and knows what is not durable yet.
-        batch_topics: whose queues are batch queues, whenever it is asked.
+        layout: an uncached layout.
+        inputs: the store in the healthy state that recovery found.
+        ends: queue offset of each queue's end in that state.
+        touched: writes files, and records what is not durable yet.
+        batch_topics: topics with batch queues; may change.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class LiveQueues:
         self._extension_size = conf.sizes.get("mappedFileSizeConsumeQueueExt", DEFAULT_EXT)
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder:
-        """A queue that is dispatched to for the first time.
+        """Open a queue before its first dispatch.
 
         Raises:
-            UnreadableStore: it does not end where it did.
+            UnreadableStore: its end is not where it was.
         """
-        queue = self._batches(topic, queue_id) if topic in self._batch_topics else self._plain(topic, queue_id)
-        # A fresh look, though a recovery has seen this queue: hours may lie between, and a process that does not
-        # respect the lock may have written. Entries must not be put behind an end that is none any more.
+        queue = self._open_batch(topic, queue_id) if topic in self._batch_topics else self._open_plain(topic, queue_id)
+        # Check again, although recovery has read this queue: that may be hours ago, and a process that ignores the lock
+        # may have written to it. Entries must not be put behind an end that has moved.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")
         return queue
 
-    def _plain(self, topic: str, queue_id: int) -> LiveQueue:
+    def _open_plain(self, topic: str, queue_id: int) -> LiveQueue:
         path = self._layout.queue_path(topic, queue_id)
         queue = LiveQueue(topic, queue_id, path, self._inputs.queue_size, self._touched)
         if self._extended and not is_light(topic):
@@ -66,19 +66,19 @@ class LiveQueues:
             queue.extension = QueueExtension(folder, self._extension_size, self._touched)
         return queue
 
-    def _batches(self, topic: str, queue_id: int) -> LiveBatchQueue:
+    def _open_batch(self, topic: str, queue_id: int) -> LiveBatchQueue:
         path = self._layout.queue_path(topic, queue_id, BATCH_QUEUES)
         return LiveBatchQueue(topic, queue_id, path, self._inputs.batch_queue_size, self._touched)
 
 
-class Taken(NamedTuple):
-    """What a dispatch, and those before it, have written and nobody has made durable.
+class Unflushed(NamedTuple):
+    """Files that dispatch has written and that are not durable yet.
 
     Attributes:
-        files: paths of queue files, their extensions and index files. A sync of an index file takes what was written
-            through its mapping along.
-        folders: in which something was made.
-        full: end time of the last full index file, 0 without one.
+        files: paths of queue files, extensions and index files. Syncing an index file includes what was written through
+            its mapping.
+        folders: directories with new names.
+        full: end time of the last full index file; 0 without one.
     """
 
     files: list[str]
@@ -87,18 +87,18 @@ class Taken(NamedTuple):
 
 
 class LiveDispatch:
-    """Dispatches what was appended, in the order of the log; by one thread at a time.
+    """Dispatches appended messages in the order of the log; used by one thread at a time.
 
     Args:
-        layout: lists directories whenever it is asked, for the log grows.
-        inputs: the store as a recovery found it healthy.
-        ends: queue offset at which each queue ended then.
-        end: physical offset up to which all was dispatched.
-        batch_topics: whose queues are batch queues; more may be added.
+        layout: an uncached layout, as the log grows.
+        inputs: the store in the healthy state that recovery found.
+        ends: queue offset of each queue's end in that state.
+        end: physical offset up to which everything was dispatched.
+        batch_topics: topics with batch queues; may grow.
 
     Attributes:
         index: the index files.
-        asked: physical offset up to which dispatch was asked for.
+        asked: physical offset up to which a dispatch was requested.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class LiveDispatch:
         self._ends, self._indexed, self._batch_topics = ends, inputs.indexed, batch_topics
         self._opened = LiveQueues(layout, inputs, ends, self._touched, batch_topics)
         self._dispatcher = self._new_dispatcher()
-        self._dispatched = self.asked = end
+        self._dispatched = self.requested = end
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[int] | None = None
 
@@ -118,34 +118,34 @@ class LiveDispatch:
         return Dispatcher({}, self.index, self._opened.open, indexed=self._indexed, batch_topics=self._batch_topics)
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the last entry that was dispatched to a queue, while nothing runs."""
+        """Queue offset after the last dispatched entry of a queue; call it only while no dispatch runs."""
         queue = self._dispatcher.queues.get((topic, queue_id))
         return self._ends.get((topic, queue_id), 0) if queue is None else queue.max_offset
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
-        """Queues that were dispatched to, by topic and queue id."""
+        """The queues dispatched to so far, by topic and queue id."""
         return self._dispatcher.queues
 
     def dispatch(self, end: int) -> int:
-        """Dispatch what was appended up to a physical offset; returns the number of messages.
+        """Dispatch everything up to a physical offset; returns the number of messages.
 
-        Only while nothing runs: :meth:`wait` comes first.
+        Call :meth:`wait` first, so that no other dispatch runs.
         """
-        self.asked = end
+        self.requested = end
         return self._dispatch_to(end)
 
     def begin(self, end: int) -> None:
-        """Have another thread do it, as a broker does, while more is appended.
+        """Dispatch in another thread, as a broker does, while more is appended.
 
-        Only while nothing runs: :meth:`wait` comes first.
+        Call :meth:`wait` first, so that no other dispatch runs.
         """
-        self.asked = end
+        self.requested = end
         self._running = self._thread().submit(self._dispatch_to, end)
 
-    def begin_to_take(self, end: int) -> "Future[Taken]":
-        """As :meth:`begin`; what is not durable then, for the caller to sync: all of it lies before ``end``."""
-        taken: Future[Taken] = Future()
+    def begin_to_take(self, end: int) -> "Future[Unflushed]":
+        """Like :meth:`begin`; the future returns what the caller then has to sync, all of it before ``end``."""
+        taken: Future[Unflushed] = Future()
 
         def work() -> int:
             try:
@@ -156,7 +156,7 @@ class LiveDispatch:
                 raise
             return count
 
-        self.asked = end
+        self.requested = end
         self._running = self._thread().submit(work)
         return taken
 
@@ -166,7 +166,7 @@ class LiveDispatch:
         return self._pool
 
     def wait(self) -> int:
-        """Wait until nobody dispatches; returns the number of messages of the run that ended, and raises its error."""
+        """Wait for the running dispatch; returns its number of messages, and raises its error."""
         running, self._running = self._running, None
         return 0 if running is None else running.result()
 
@@ -177,12 +177,12 @@ class LiveDispatch:
             return self._dispatch_from(end)
         except BaseException as err:
             if is_lacking(err):
-                self._let_go_of_queues()
+                self._reopen_queues()
             raise
 
-    def _let_go_of_queues(self) -> None:
-        """Forget how far queues were thought to be, and open them again: the same messages are dispatched once more,
-        and those that got their entries are skipped.
+    def _reopen_queues(self) -> None:
+        """Reopen the queues after a failure, so that the same messages are dispatched again; existing entries are
+        skipped.
         """
         for key, queue in self._dispatcher.queues.items():
             self._ends[key] = queue.written_offset
@@ -204,19 +204,19 @@ class LiveDispatch:
         return self._dispatcher.messages - before
 
     def sync(self) -> int:
-        """Make queues and index durable; returns the end time of the last full index file, 0 without one."""
+        """Make queues and index durable; returns the end time of the last full index file; 0 without one."""
         self._touched.sync()
         return self.index.sync()
 
-    def give_back(self, taken: Taken) -> None:
-        """What was taken could not be made durable for now; it will be asked for again."""
+    def give_back(self, taken: Unflushed) -> None:
+        """Return files that could not be made durable, so that the next sync includes them."""
         self._touched.give_back(taken.files, taken.folders)
 
-    def _take(self) -> Taken:
+    def _take(self) -> Unflushed:
         files, folders = self._touched.take()
-        return Taken([*files, *self.index.take()], folders, self.index.full_until)
+        return Unflushed([*files, *self.index.take()], folders, self.index.full_until)
 
     def stop(self) -> None:
-        """Wait for the other thread to end, whatever becomes of its work."""
+        """Wait for the other thread to end, ignoring its result."""
         if self._pool is not None:
             self._pool.shutdown()

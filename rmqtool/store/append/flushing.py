@@ -1,38 +1,38 @@
-"""What is made durable beside a thread that goes on writing (FlushRealTimeService, FlushConsumeQueueService).
+"""Flush in a thread beside the writing one (FlushRealTimeService, FlushConsumeQueueService).
 
-What is to be synced is gathered by the threads that write: of the log at one moment, of queues and index behind all
-that was in the log then. The syncs and the checkpoint that speaks of them are left to another thread, whose error the
-first one takes.
+The writing threads collect what has to be synced: the log's files at one moment, and the files of queues and index once
+everything in the log at that moment has been dispatched. Another thread syncs them and writes the checkpoint that
+refers to them; its error is raised in the writing thread.
 """
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rmqtool.store.append.dispatching import Taken
+from rmqtool.store.append.dispatching import Unflushed
 from rmqtool.store.disk.durable import sync, sync_names
 from rmqtool.store.disk.files import File
 
 
 @dataclass
 class Unsynced:
-    """What was written up to a moment, and is not durable yet.
+    """What was written up to a moment and is not durable yet.
 
     Attributes:
-        log: files of the commit log, oldest first; they are closed by the thread that syncs them.
-        taken: queues and index, once the dispatch up to there has ended.
-        told: writes the checkpoint which says that all of this is durable; takes the end time of the last full index
-            file.
-        left: of queues and index what could not be made durable, once that has failed.
+        log: files of the commit log, oldest first; closed by the thread that syncs them.
+        taken: files of queues and index, available once the dispatch up to there has ended.
+        on_durable: called when all of this is durable, with the end time of the last full index file; writes the
+            checkpoint.
+        left: files of queues and index that could not be made durable; None if that has not failed.
     """
 
     log: list[File]
-    taken: "Future[Taken]"
-    told: Callable[[int], None]
-    left: Taken | None = None
+    taken: "Future[Unflushed]"
+    on_durable: Callable[[int], None]
+    left: Unflushed | None = None
 
     def sync(self) -> None:
-        """Make it durable, then say so. Of the log all is synced that can be: messages in it were acknowledged."""
+        """Make it durable, then call ``on_durable``. All log files are tried, since they hold acknowledged messages."""
         errors = []
         for file in self.log:
             with file:
@@ -50,14 +50,14 @@ class Unsynced:
         except OSError:
             self.left = taken
             raise
-        self.told(taken.full)
+        self.on_durable(taken.full)
 
 
 class FlushBeside:
-    """One thread that syncs, and what it is doing.
+    """A thread that syncs.
 
     Attributes:
-        what: it was given last.
+        what: what it was given last.
     """
 
     def __init__(self) -> None:
@@ -67,23 +67,23 @@ class FlushBeside:
 
     @property
     def busy(self) -> bool:
-        """Whether it syncs just now."""
+        """Whether it is syncing now."""
         return self._running is not None and not self._running.done()
 
     def begin(self, what: Unsynced) -> None:
-        """Have it synced; only while nothing else is: :meth:`wait` comes first."""
+        """Start to sync in the thread. Call :meth:`wait` first, so that it is idle."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "rmqtool-flush")
         self.what = what
         self._running = self._pool.submit(what.sync)
 
     def wait(self) -> None:
-        """Until nothing is being synced. The error of what was is raised here, once."""
+        """Wait until the thread is idle, and raise its error, once."""
         running, self._running = self._running, None
         if running is not None:
             running.result()
 
     def stop(self) -> None:
-        """Wait for the thread to end, whatever became of its work."""
+        """Wait for the thread to end, ignoring its result."""
         if self._pool is not None:
             self._pool.shutdown()

@@ -1,9 +1,8 @@
-"""A store that is written: opened like a broker's, appended to, dispatched, flushed and closed (DefaultMessageStore).
+"""A store open for writing: opened like a broker's, appended to, dispatched, flushed and closed (DefaultMessageStore).
 
-Only a healthy store is opened: what a broker would repair at its start is left to
-:mod:`rmqtool.store.recovery.command`, which shows it first. While a store is open
-the broker's lock is held and its ``abort`` file lies there, so that a broker that
-finds what a killed process left goes the same way as after its own death.
+Only a healthy store is opened. Anything that a broker would repair at its start is left to
+:mod:`rmqtool.store.recovery.command`, which shows it first. While a store is open, the broker's lock is held and its
+``abort`` file exists, so that after a kill a broker recovers the store as after its own death.
 """
 
 import os
@@ -40,43 +39,43 @@ from rmqtool.store.roles.table import heed, warn_of_unsaid_role
 from rmqtool.store.tier.guard import refuse, tier_dangers
 
 T = TypeVar("T")
-_DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
-_FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
-_LOOK_SECONDS = 1.0
+_DISPATCH_BYTES = 32 << 20  # appended before a dispatch starts by itself
+_FLUSH_SECONDS = 10.0  # the flush interval of a broker
+_CHECK_SECONDS = 1.0
 
 
 class _NotMended(Exception):
-    """A recovery would lose messages, or could not be done."""
+    """A recovery would lose messages, or is not possible."""
 
 
 def _refuse_loss(report: RecoveryReport) -> None:
-    """Let a recovery go on only where no message is lost by it.
+    """Allow a recovery only if it loses no message.
 
     Raises:
-        _NotMended: one is, or no broker would load the store.
+        _NotMended: it loses one, or no broker would load the store.
     """
     if not report.loadOk or report.destroys or report.pending:
         raise _NotMended
 
 
 class LiveStore:
-    """An open store. Use as a context manager, or :meth:`close` it.
+    """A store open for writing. Use it as a context manager, or call :meth:`close`.
 
     Args:
         root: the store directory.
-        conf: the broker's settings: file sizes above all, which an empty store does not tell.
-        release: whose rules messages are checked and written by; None for what the store shows.
+        conf: the broker's settings; above all the file sizes, which an empty store does not show.
+        release: whose rules messages are checked and written by; None for the store's own release.
         sync_flush: make messages durable before they are acknowledged (``flushDiskType=SYNC_FLUSH``).
-        mend: finish what a killed writer left, where no message is lost by it.
-        command: for what it is opened, by the table of roles (:mod:`rmqtool.store.roles.table`).
+        mend: recover from a killed writer first, if no message is lost by that.
+        command: the purpose of opening, as in the table of roles (:mod:`rmqtool.store.roles.table`).
         clock: milliseconds since the epoch.
 
     Attributes:
-        warnings: what that table warns of.
-        batch_topics: topics with batch consume queues; one that is made with those is added before its first message.
+        warnings: the warnings of that table.
+        batch_topics: topics with batch consume queues; add a new one before its first message.
 
     Raises:
-        Refused: the store is in use, its role forbids it, or a broker would repair it before it starts.
+        Refused: the store is in use, its role forbids it, or a broker would repair it first.
         UnreadableStore: not a store.
     """
 
@@ -91,7 +90,7 @@ class LiveStore:
         command: str = "append",
         clock: Clock = system_clock,
     ) -> None:
-        self.layout = StoreLayout(root, conf)  # lists directories whenever it is asked: a store that is written changes
+        self.layout = StoreLayout(root, conf)  # not cached, since the store changes
         self.warnings = heed(self.layout, command)
         if not any(os.path.isdir(path) for path in self.layout.commit_log_paths):
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
@@ -108,15 +107,15 @@ class LiveStore:
             raise
 
     def _mend(self) -> None:
-        """Recover the store where no message is lost by it; it is looked through once for that."""
+        """Recover the store if no message is lost by that, reading it only once."""
         with suppress(_NotMended):
             if pending_runs(Places.of(self.layout)):
-                _refuse_loss(plan(self.layout))  # before what was interrupted is finished
+                _refuse_loss(plan(self.layout))  # before the interrupted run is completed
             self.mended = recover(self.layout, guard=_refuse_loss)
         self.layout = StoreLayout(self.layout.root, self.layout.conf)
 
     def _healthy(self) -> Examined:
-        """What a recovery would make of the store; called under the lock, so that it still holds when that is written.
+        """Examine the store as a recovery does; called under the lock, so that the result is still valid when writing.
 
         Raises:
             Refused: a broker would not take the store as it is.
@@ -130,13 +129,13 @@ class LiveStore:
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
         refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
-        word = warn_of_unsaid_role(self.layout)
-        if word is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
-            self.warnings.append(word)  # an empty store is nobody's replica
+        warning = warn_of_unsaid_role(self.layout)
+        if warning is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
+            self.warnings.append(warning)  # an empty store is not a replica
         return examined
 
     def _open(self, examined: Examined, release: Release | None, sync_flush: bool | None) -> None:
-        """Go on from what the recovery has seen: files of log, queues and index are not looked through again."""
+        """Continue from what the recovery has read: files of log, queues and index are not read again."""
         layout, conf, inputs = self.layout, self.layout.conf, examined.inputs
         assert examined.report.afterStart is not None  # it is healthy
         end = examined.report.afterStart.maxPhyOffset
@@ -161,10 +160,10 @@ class LiveStore:
         self._flushing = FlushBeside()
         self._open_for_writing = False
         self._broken = False
-        self._told: Disturbed | None = None
-        self._short: NoRoom | None = None  # why not all of the log is in queues and index
+        self._disturbed: Disturbed | None = None
+        self._short: NoRoom | None = None  # why a part of the log is not dispatched
         self._flushed_to = end
-        self._flushed_at = self._looked_at = time.monotonic()
+        self._flushed_at = self._checked_at = time.monotonic()
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -181,30 +180,30 @@ class LiveStore:
 
     @property
     def timer_rules(self) -> TimerRules | None:
-        """What may be delivered when; None for a release without a timer."""
+        """Conditions of the timer; None for a release without one."""
         return self.appender.rules.timer
 
     @property
     def broken(self) -> bool:
-        """Whether an error has ended all writing."""
+        """Whether an error has stopped all writing."""
         return self._broken
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
-        """Queues that were dispatched to, by topic and queue id."""
+        """The queues dispatched to so far, by topic and queue id."""
         return self._reput.queues
 
-    def _look(self) -> None:
-        """Make sure that no broker has begun to load the store.
+    def _check_alone(self) -> None:
+        """Check that no broker has started to load the store.
 
         Raises:
             Disturbed: one has.
         """
         self._lock.check()
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
-    def _begin(self) -> None:
-        """Before the first change: the marker that tells a broker that this store was not closed."""
+    def _start_writing(self) -> None:
+        """Prepare for the first change: create the abort file, which tells a broker that the store was not closed."""
         self._places.need_space(self.end)
         self._lock.check()
         self._places.sweep()
@@ -212,17 +211,17 @@ class LiveStore:
             make_file(self.layout.path("abort"), b"")
         except OSError as err:
             if is_lacking(err):
-                raise RanOut(_words(err, self.layout.root)) from err
+                raise RanOut(_describe(err, self.layout.root)) from err
             raise
         self._open_for_writing = True
 
     def abandon(self) -> None:
-        """Close without dispatch and sync, for one that is thrown away, or looked at by the next start."""
+        """Close without dispatch and sync; for a store that is thrown away, or left to recovery."""
         self._broken = True
         self.close()
 
     def close(self) -> None:
-        """Dispatch, make durable, and leave the store as a broker that stopped cleanly does."""
+        """Dispatch, make everything durable, and leave the store in the state of a clean stop."""
         if self._lock.held:
             try:
                 if self._open_for_writing and not self._broken:
@@ -242,12 +241,12 @@ class LiveStore:
                 self._lock.__exit__()
 
     def stop_disturbed(self, err: Disturbed) -> Disturbed:
-        """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it.
+        """Accept no more messages: a broker has started to load the store, and may have truncated or deleted files.
 
-        Later callers get the same error: the first may be a client, and the last the person at the terminal.
+        Later callers get the same error: the first may be a client, and the last the user at the terminal.
         """
-        if self._told is not None:
-            return self._told
+        if self._disturbed is not None:
+            return self._disturbed
         if self._broken:
             return err
         self._broken = True
@@ -257,20 +256,20 @@ class LiveStore:
             self.appender.writer.sync()
         except (OSError, RmqError) as failed:
             kept = f"not every message that was may be in the log ({failed})"
-        self._told = Disturbed(f"{err}. Nothing more is taken; {kept}: run {self.layout.command('recover')}")
-        return self._told
+        self._disturbed = Disturbed(f"{err}. Nothing more is taken; {kept}: run {self.layout.command('recover')}")
+        return self._disturbed
 
     # -- append -------------------------------------------------------------------------------------------------------
 
     def append(self, message: Message, *, spare: bool = False) -> PutResult:
-        """Append one message. What is answered with ``ok`` survives the death of this process at once, and a power cut
-        from the next flush on, or at once with ``sync_flush``.
+        """Append one message. If the result is ``ok``, the message survives the death of this process, and a power cut
+        after the next flush, or at once with ``sync_flush``.
 
         Args:
-            spare: it may have the room that is kept free of messages: a note without which none can be consumed.
+            spare: allow it to use the reserved disk space, for records without which no message could be consumed.
 
         Raises:
-            NoRoom: the disk is full; nothing was appended, and it may be tried again.
+            NoRoom: the disk is full; nothing was appended, and it can be retried.
         """
         return self._append(lambda: [self.appender.put(message)], spare=spare)[0]
 
@@ -278,34 +277,34 @@ class LiveStore:
         """Append messages of one queue as one batch, all or none.
 
         Raises:
-            Illegal: one of them is not taken.
+            Illegal: one of them is rejected.
         """
         return self._append(lambda: self.appender.put_batch(messages))
 
     def append_encoded(self, batch: Message) -> EncodedResult:
-        """Append a batch whose body holds its messages as clients send them, all or none; the fastest way.
+        """Append a batch whose body contains its messages as a client sent them, all or none; the fastest method.
 
         Raises:
-            Illegal: it is not taken.
+            Illegal: it is rejected.
         """
         return self._append(lambda: self.appender.put_encoded(batch))
 
     def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages of any queues, each by itself, in order; much faster than one by one."""
+        """Append messages of any queues in order, independently of each other; much faster than one by one."""
         return self._append(lambda: self.appender.put_many(messages))
 
     def _append(self, put: Callable[[], T], *, spare: bool = False) -> T:
         if self._broken or not self._lock.held:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
-            self._begin()
+            self._start_writing()
         before = self.end
         try:
-            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-                self._look()
+            if time.monotonic() - self._checked_at >= _CHECK_SECONDS:
+                self._check_alone()
             if not spare:
                 self._places.need_space(before)
-            if before - self._reput.asked >= _DISPATCH_BYTES:
+            if before - self._reput.requested >= _DISPATCH_BYTES:
                 self._wait()
                 self._reput.begin(before)
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
@@ -317,13 +316,13 @@ class LiveStore:
             raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom) and self.end == before:
-                raise RanOut(_words(err, self.layout.root)) from err
+                raise RanOut(_describe(err, self.layout.root)) from err
             self._fail(err, before)
             raise
         return results
 
     def _put(self, put: Callable[[], T]) -> T:
-        """Append, or nothing where there is no room for all of it.
+        """Append everything, or nothing if there is not enough space.
 
         Raises:
             NoRoom: there is not.
@@ -335,24 +334,24 @@ class LiveStore:
             if not is_lacking(err):
                 raise
             self.appender.take_back()
-            raise RanOut(_words(err, self.layout.root)) from err
+            raise RanOut(_describe(err, self.layout.root)) from err
 
     def _fail(self, error: BaseException, before: int = -1) -> None:
-        """Take no more messages after an error in the middle of a change: the abort marker stays, and the next start
-        checks the store.
+        """Accept no more messages after an error in the middle of a change: the abort file stays, so that the next
+        start checks the store.
 
         Args:
-            before: where the log ended before; an error that has added nothing to it was only a wrong argument.
+            before: where the log ended; an error that appended nothing was only due to an argument.
 
         Raises:
-            Disturbed: a broker has begun to load the store, which is why files are not what they were.
-            OSError: instead of one that does not say what it is about.
+            Disturbed: the error was caused by a broker that loads the store.
+            OSError: with a path, instead of one without.
         """
         if isinstance(error, UnreadableStore) and not self._broken and self._lock.held:
             try:
                 self._lock.check()
-            except Disturbed as found:
-                raise self.stop_disturbed(found) from error
+            except Disturbed as disturbed:
+                raise self.stop_disturbed(disturbed) from error
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
         self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
         if isinstance(error, OSError) and error.filename is None:
@@ -361,7 +360,7 @@ class LiveStore:
     # -- dispatch -----------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
-        """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
+        """Dispatch everything appended to queues and index; returns the number of messages (ReputMessageService)."""
         try:
             count = self._wait() + self._dispatch()
         except BaseException as err:
@@ -374,32 +373,31 @@ class LiveStore:
         try:
             return self._reput.dispatch(self.end)
         except BaseException as err:
-            self._may_come_again(err)
+            self._raise_if_full(err)
             raise
 
     def _wait(self) -> int:
-        """Wait until nobody dispatches; an error of that run is raised here, and ends all writing unless there was only
-        no room."""
+        """Wait for the running dispatch and raise its error, which ends all writing unless it was a lack of space."""
         try:
             return self._reput.wait()
         except BaseException as err:
-            self._may_come_again(err)
+            self._raise_if_full(err)
             self._broken = True
             raise
 
-    def _may_come_again(self, error: BaseException) -> None:
-        """Let a dispatch that found no room be tried again: the log has all that it is to put.
+    def _raise_if_full(self, error: BaseException) -> None:
+        """Convert an error for lack of space; the dispatch can be retried, since the log has the messages.
 
         Raises:
-            NoRoom: that is what the error is.
+            NoRoom: ``error`` is such an error.
         """
         if is_lacking(error):
-            self._short = RanOut(_words(error, self.layout.root))
+            self._short = RanOut(_describe(error, self.layout.root))
             raise self._short from error
 
     def queue_end(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the last message that readers find, which is not the last one of the queue while there is
-        no room for its entry."""
+        """Queue offset after the last message visible to readers; behind that of the last message appended while there
+        is no space for its entry."""
         if self._short is None:
             return self.appender.next_offsets.get((topic, queue_id), 0)
         return self._reput.end_of(topic, queue_id)
@@ -407,17 +405,17 @@ class LiveStore:
     # -- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Dispatch, make log, queues and index durable, then the checkpoint that says so.
+        """Dispatch, make log, queues and index durable, then write the checkpoint.
 
         Raises:
-            NoRoom: queues or index cannot have all that the log has; the log is durable.
-            Refused: an error has ended all writing. A sync that succeeds behind one that has failed proves nothing, so
-                no checkpoint is to say that all is there.
+            NoRoom: there is no space to dispatch everything; the log is durable.
+            Refused: an error has stopped all writing. After a failed sync a successful one proves nothing, so no
+                checkpoint is written any more.
         """
         if not self._open_for_writing:
             return
         try:
-            self._may_flush()
+            self._prepare_flush()
             try:
                 self.dispatch()
             finally:
@@ -429,25 +427,26 @@ class LiveStore:
             raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
-                raise RanOut(_words(err, self.layout.root)) from err
+                raise RanOut(_describe(err, self.layout.root)) from err
             self._fail(err)
             raise
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
 
     def sync_log(self) -> None:
-        """Make durable what the system has of the log, also when it takes no more."""
+        """Sync what has been written of the log; usable when further writes fail."""
         self.appender.writer.sync_written()
 
     def flush_beside(self) -> None:
-        """Begin what :meth:`flush` does, in another thread, while this one goes on; nothing where that still runs, or
-        nothing was stored since.
+        """Start a :meth:`flush` in another thread.
 
-        What went wrong in one is raised by the next call, or by :meth:`flush` or :meth:`close`, and ends all writing.
-        With ``sync_flush`` it is done at once: the kernel reports an error of the medium once, and no message may be
-        acknowledged between its report to that thread and to this one.
+        Does nothing while one is running, or if nothing was stored since the last one.
+
+        An error is raised by the next call, or by :meth:`flush` or :meth:`close`, and ends all writing. With
+        ``sync_flush`` this flushes synchronously: the kernel reports an error of the medium only once, and no message
+        may be acknowledged between the report to that thread and to this one.
 
         Raises:
-            Refused: as :meth:`flush`.
+            Refused: as in :meth:`flush`.
         """
         if not self._open_for_writing or self._flushing.busy:
             return
@@ -458,7 +457,7 @@ class LiveStore:
         try:
             self._end_flush()
             if new:
-                self._may_flush()
+                self._prepare_flush()
                 self._wait()
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
@@ -466,13 +465,13 @@ class LiveStore:
             raise self.stop_disturbed(err) from err
         except BaseException as err:
             if is_lacking(err) and not isinstance(err, NoRoom):
-                raise RanOut(_words(err, self.layout.root)) from err
+                raise RanOut(_describe(err, self.layout.root)) from err
             self._fail(err)
             raise
 
-    def _may_flush(self) -> None:
-        """No broker loads the store, nothing has gone wrong, and no other thread syncs."""
-        self._look()
+    def _prepare_flush(self) -> None:
+        """Check that no broker loads the store and no error has occurred, and wait for the flushing thread."""
+        self._check_alone()
         if self._broken:
             raise Refused(f"{self.layout.root}: an error has ended all writing; the next start looks at the store")
         self._end_flush()
@@ -482,26 +481,26 @@ class LiveStore:
             self._flushing.wait()
         except BaseException as err:
             if is_lacking(err):
-                self._flushed_to = -1  # it is begun again
+                self._flushed_to = -1  # flush again
                 if self._flushing.what is not None and self._flushing.what.left is not None:
                     self._wait()
                     self._reput.give_back(self._flushing.what.left)
-                raise RanOut(_words(err, self.layout.root)) from err
+                raise RanOut(_describe(err, self.layout.root)) from err
             self._broken = True
             raise
 
     def _unsynced(self) -> Unsynced:
-        last = self.appender.last_store_timestamp  # of what is in the log, and will have been dispatched
+        last = self.appender.last_store_timestamp  # of everything in the log; all of it will be dispatched by then
 
-        def told(full: int) -> None:
-            if last and not self._broken:  # else a broker may have begun to load the store
+        def write_checkpoint(full: int) -> None:
+            if last and not self._broken:  # otherwise a broker may have started to load the store
                 self._checkpoint.write(last, full)
 
-        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), told)
+        return Unsynced(self.appender.writer.take_unsynced(), self._reput.begin_to_take(self.end), write_checkpoint)
 
 
-def _words(error: BaseException, root: str) -> str:
-    """What an error says, with the place where it does not name one."""
+def _describe(error: BaseException, root: str) -> str:
+    """The text of an error, with a path if it has none."""
     if isinstance(error, OSError):
         return f"{error.filename or root}: {os.strerror(error.errno or 0)}"
     return str(error)

@@ -1,8 +1,8 @@
-"""Consume queues, their extensions and index files that are written where they are, as a running broker does it.
+"""Consume queues, their extensions and index files, written in place as by a running broker.
 
 Source: store.ConsumeQueue, ConsumeQueueExt, store.index.IndexService; store-engine 3.2 to 3.4, store-formats 4.4. The
-rules are those of the builders for recovery, which build aside; here files grow in place, and only at their ends. Units
-are written by ``pwrite``: a full disk is an error then, and not the end of the process.
+rules are those of recovery's builders, which build aside; here files only grow at their ends. Units are written by
+``pwrite``, so that a full disk is an error instead of killing the process.
 """
 
 import mmap
@@ -33,34 +33,34 @@ DEFAULT_EXT = 48 << 20
 
 
 class Touched:
-    """What is to be made durable: files that were written, and directories in which something was made."""
+    """Records what has to be made durable: files written, and directories with new names."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.folders: set[str] = set()
 
     def write(self, path: str, length: int, at: int, data: bytes | memoryview) -> None:
-        """Write into a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
+        """Write to a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
 
         Args:
-            length: of the whole file, should it have to be made.
+            length: length of the whole file, used if it has to be created.
 
         Raises:
-            UnreadableStore: as when the disk is full.
+            UnreadableStore: it cannot be written, as when the disk is full.
         """
-        # a broker passes over files among the topics
+        # a broker ignores files among the topics' directories
         queues = os.path.dirname(os.path.dirname(os.path.dirname(path)))
         with open_at_length(path, length, queues, self.folders) as file:
             self.files.add(path)
             try:
                 file.write(at, data)
             except OSError as err:
-                with suppress(OSError):  # half a unit may look like a whole one
+                with suppress(OSError):  # a partial unit may look like a complete one
                     file.clear(at, at + len(data))
                 raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
 
     def sync(self) -> None:
-        """Make all of it durable: first what files hold, then their names, the innermost first."""
+        """Make everything durable: first the contents of the files, then their names, innermost first."""
         for path in sorted(self.files):
             sync(path)
         sync_names(self.folders)
@@ -68,34 +68,34 @@ class Touched:
         self.folders.clear()
 
     def take(self) -> tuple[list[str], set[str]]:
-        """(files, folders), which belong to the caller, who makes them durable."""
-        taken = sorted(self.files), self.folders
+        """(files, folders), which the caller then has to make durable."""
+        unsynced = sorted(self.files), self.folders
         self.files, self.folders = set(), set()
-        return taken
+        return unsynced
 
     def give_back(self, files: Iterable[str], folders: Iterable[str]) -> None:
-        """What was taken is not durable yet."""
+        """Take back what the caller could not make durable."""
         self.files.update(files)
         self.folders.update(folders)
 
 
 class CheckpointFile:
-    """The checkpoint of a running store: what it says is durable.
+    """The checkpoint of a running store, which records up to where it is durable.
 
     Args:
-        path: of the file; it is made where it is missing.
-        point: what it says now.
+        path: of the file; it is created if it does not exist.
+        point: its current contents.
     """
 
     def __init__(self, path: str, point: Checkpoint) -> None:
         self._path, self._point = path, point
 
     def write(self, last_store_timestamp: int, index_timestamp: int) -> None:
-        """Say that log and queues are durable up to a message, and the index up to the last full file.
+        """Record that log and queues are durable up to a message, and the index up to the last full file.
 
         Args:
-            last_store_timestamp: of the message, ms.
-            index_timestamp: end time of that file, ms; an earlier one than before changes nothing.
+            last_store_timestamp: store timestamp of the message, ms.
+            index_timestamp: end time of that file, ms; a value before the recorded one is ignored.
         """
         point = self._point._replace(
             physic_msg_timestamp=last_store_timestamp,
@@ -111,7 +111,7 @@ class CheckpointFile:
 
 
 class LiveQueueFile(QueueFile):
-    """A queue file that is written where it is."""
+    """A queue file written in place."""
 
     def __init__(
         self, path: str, base: int, size: int, source: Segment | None, form: UnitForm, touched: Touched
@@ -133,8 +133,8 @@ class QueueExtension:
 
     Args:
         path: its directory.
-        file_size: of each file.
-        touched: writes them.
+        file_size: bytes per file.
+        touched: writes the files.
     """
 
     def __init__(self, path: str, file_size: int, touched: Touched) -> None:
@@ -150,20 +150,20 @@ class QueueExtension:
             last.release()
 
     def put(self, tags: Column, timestamps: Column) -> Column:
-        """Write a unit for each entry; returns their addresses, which stand for the tags codes."""
+        """Write one unit per entry; returns their addresses, which replace the tags codes."""
         addresses = np.empty(len(tags), np.int64)
-        start, gathered = self.position, bytearray()
+        start, buffer = self.position, bytearray()
         for row, (tags_code, timestamp) in enumerate(zip(tags.tolist(), timestamps.tolist(), strict=True)):
             unit = build_unit(tags_code, timestamp)
             at = self.position % self.file_size
             if not fits(at, len(unit), self.file_size):
-                self._write(start, bytes(gathered) + END_MARK)
+                self._write(start, bytes(buffer) + END_MARK)
                 self.position += self.file_size - at
-                start, gathered = self.position, bytearray()
+                start, buffer = self.position, bytearray()
             addresses[row] = ext_address(self.position)
-            gathered += unit
+            buffer += unit
             self.position += len(unit)
-        self._write(start, bytes(gathered))
+        self._write(start, bytes(buffer))
         return addresses
 
     def _write(self, position: int, data: bytes) -> None:
@@ -173,11 +173,11 @@ class QueueExtension:
 
 
 class LiveQueue(QueueBuilder):
-    """A queue that is written where it is.
+    """A queue written in place.
 
     Attributes:
-        extension: where tags codes go, with ``enableConsumeQueueExt``.
-        touched: writes its files, and knows what is not durable yet.
+        extension: receives the tags codes, with ``enableConsumeQueueExt``.
+        touched: writes the files and records what is not durable yet.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
@@ -198,7 +198,7 @@ class LiveQueue(QueueBuilder):
 
 
 class LiveBatchQueue(BatchQueueBuilder):
-    """A batch queue that is written where it is; it has no extension."""
+    """A batch queue written in place; it has no extension."""
 
     @property
     def written_offset(self) -> int:
@@ -215,10 +215,10 @@ class LiveBatchQueue(BatchQueueBuilder):
 
 
 class LiveIndexFile(IndexFile):
-    """An index file that is mapped where it is.
+    """An index file that is mapped in place.
 
     Attributes:
-        until: store timestamp of what is about to be put.
+        until: latest store timestamp of the entries about to be put.
     """
 
     until = 0
@@ -238,19 +238,21 @@ class LiveIndexFile(IndexFile):
         except OSError as err:
             if not is_lacking(err) or self.map is None:
                 raise
-            self.map[at : at + len(data)] = data.tobytes()  # slots lead there already; it has its blocks
+            self.map[at : at + len(data)] = (
+                data.tobytes()
+            )  # the slots refer to it already, and its blocks are allocated
 
     def _need(self, start: int, stop: int) -> None:
         self._reserve(start, stop)
 
     def _slots(self) -> memoryview:
-        assert self.map is not None  # readers see what is put
+        assert self.map is not None  # readers see entries as they are put
         stop = INDEX_HEADER.size + INDEX_SLOT.size * self.slots
         self._reserve(0, stop)
         return memoryview(self.map)[INDEX_HEADER.size : stop]
 
     def _announce(self) -> None:
-        """Write the end time of what is about to be put: after a kill in between the next start drops this file."""
+        """Write the end time of the entries about to be put: after a kill in between, a start drops this file."""
         end, self.end_timestamp = self.end_timestamp, max(self.end_timestamp, self.until)
         self.write_header()
         self.end_timestamp = end
@@ -288,17 +290,17 @@ class LiveIndex(IndexBuilder):
             self.write_headers()
 
     def _new_path(self) -> str:
-        """For a file that is made now; a file that exists keeps its own."""
+        """Path of a file created now; existing files keep theirs."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.full:
             return ""
         if self._newest and (last is None or last.path is None or os.path.basename(last.path) < self._newest):
-            return os.path.join(self._folder, self._newest)  # it could not be begun before
+            return os.path.join(self._folder, self._newest)  # creating it has failed before
         self._newest = self.new_name(self._newest)
         return os.path.join(self._folder, self._newest)
 
     def sync(self) -> int:
-        """Make all of it durable; returns the end time of the last full file, 0 without one."""
+        """Make everything durable; returns the end time of the last full file, 0 without one."""
         for file in self._take_changed():
             if file.map is not None:
                 file.map.flush()
@@ -308,14 +310,14 @@ class LiveIndex(IndexBuilder):
         return self.full_until
 
     def take(self) -> list[str]:
-        """Paths of what :meth:`sync` would make durable, for a caller that does it."""
+        """Paths of the files that :meth:`sync` would make durable, for a caller that syncs them itself."""
         paths = [file.path for file in self._take_changed() if file.path is not None]
         self._synced = len(self.files) - 1
         return paths
 
     @property
     def full_until(self) -> int:
-        """End time of the last full file, 0 without one."""
+        """End time of the last full file; 0 without one."""
         return max((file.end_timestamp for file in self.files if file.full), default=0)
 
     def _take_changed(self) -> list[IndexFile]:
@@ -325,11 +327,11 @@ class LiveIndex(IndexBuilder):
         return changed
 
     def write_headers(self) -> None:
-        """Let readers see what was put."""
+        """Update the headers, so that readers see what was put."""
         for file in self.files[-2:]:
             file.write_header()
 
     def close(self) -> None:
-        """Let go of the mappings."""
+        """Drop the mappings."""
         for file in self.files:
             file.let_go()

@@ -1,7 +1,7 @@
-"""Messages on their way into a store: what a caller gives, what the engine makes of it, what it answers.
+"""Messages on their way into a store: as the caller gives them, and as the engine checks and converts them.
 
 Source: the checks of store.DefaultMessageStore and CommitLog (4.9.8), and of broker.util.HookUtils (5.3.3);
-store-engine 2.1 to 2.5. Where the real engine takes a message and then loses it, this one refuses it and says why.
+store-engine 2.1 to 2.5. If the real engine accepts a message and then loses it, this one rejects it with a reason.
 """
 
 from collections.abc import Set
@@ -41,7 +41,7 @@ from formats.primitives import (
 from formats.topics import RETRY_PREFIX
 from formats.variants import timer
 from rmqtool.rules.releases import V4_9, Release
-from rmqtool.store.append.acceptance import names_a_directory, needs_a_look, objection
+from rmqtool.store.append.acceptance import find_objection, may_be_rejected, names_a_directory
 from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.append.delayed import (
     SCHEDULE,
@@ -58,25 +58,25 @@ _SPECIAL = SPECIAL | {MULTI_DISPATCH}
 _SPECIAL_BYTES = (*SPECIAL_BYTES, f"{MULTI_DISPATCH}\x01".encode())
 _INT = range(-(2**31), 2**31)
 _LONG = range(-(2**63), 2**63)
-_OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of further queues may take
+_OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of light queues may take
 _BASE_SIZE = len(INNER_BASE) + 2 + _OFFSET_DIGITS
-_MOST_INNER = 2**15 - 1  # messages of one record: a broker keeps their number in 16 bits
+_MOST_INNER = 2**15 - 1  # messages in one record; a broker keeps the count in 16 bits
 
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """One message to be appended.
+    """A message to be appended.
 
     Attributes:
-        body: as it is to be stored: compressed where ``sys_flag`` says so.
+        body: as stored, that is compressed if ``sys_flag`` says so.
         properties: name to value, or the stored bytes.
-        tags, keys: put into the properties where given; several keys are joined by blanks.
-        born_timestamp: ms; None for now.
-        store_timestamp: ms; None for now, which is what a broker does.
+        tags, keys: added to the properties if given; keys are separated by blanks.
+        born_timestamp: ms; None for the current time.
+        store_timestamp: ms; None for the current time, as in a broker.
         born_host, store_host: ``address:port``.
-        was_stored: it comes out of a store, where a delayed message has been put into its level already, and keeps its
-            delay level after it was delivered.
-        from_store: its properties come out of a store, where a value may hold U+0001; they keep what they have.
+        was_stored: it is copied from a store, where a delayed message is already in the queue of its level, and keeps
+            the delay property after delivery.
+        from_store: its properties are copied from a store, where a value may contain U+0001; they stay as they are.
     """
 
     topic: str
@@ -97,7 +97,7 @@ class Message:
     from_store: bool = False
 
     def property_map(self) -> dict[str, str]:
-        """The properties by name, tags and keys with them."""
+        """The properties by name, including tags and keys."""
         properties = parse(self.properties) if isinstance(self.properties, bytes) else dict(self.properties)
         if self.tags is not None:
             properties[TAGS] = self.tags
@@ -107,7 +107,7 @@ class Message:
 
 
 class Ready(NamedTuple):
-    """A checked message in stored bytes: only its place and its time are missing."""
+    """A checked message as stored bytes, without its place and time."""
 
     topic: bytes
     queue_id: int
@@ -121,40 +121,40 @@ class Ready(NamedTuple):
     store_host: tuple[bytes, int]
     reconsume_times: int
     prepared_transaction_offset: int
-    light_queues: tuple[str, ...] = ()  # further queues, whose offsets are put into the properties
-    inner_messages: int = 0  # of an inner batch, whose first queue offset is put into the properties
+    light_queues: tuple[str, ...] = ()  # further queues; their offsets are added to the properties
+    inner_messages: int = 0  # messages of an inner batch; its first queue offset is added to the properties
 
     @property
     def version(self) -> int:
-        """Version of the record; only the second has room for long topics."""
+        """Version of the record; only version 2 has space for long topics."""
         return 1 if len(self.topic) <= MAX_TOPIC[1] else 2
 
     @property
     def size(self) -> int:
-        """Bytes of the record, without what is put into its properties when its place is known."""
+        """Bytes of the record, without the properties that depend on its place."""
         head = HEADS[self.sys_flag & (BORN_V6 | STORE_V6)].size
         lengths = TOPIC_LENGTH_SIZE[self.version] + PROPERTIES_LENGTH_SIZE
         return head + lengths + len(self.topic) + len(self.body) + len(self.properties)
 
     @property
     def queued(self) -> bool:
-        """Whether the message gets a place in its queue: prepared and rolled-back ones do not."""
+        """Whether the message gets a queue offset; prepared and rolled-back messages do not."""
         return self.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
 
 @dataclass(slots=True, kw_only=True)
 class Rules:
-    """What an engine takes and how it writes it.
+    """Which messages an engine accepts, and how it stores them.
 
     Attributes:
-        release: whose rules.
+        release: the release with these rules.
         levels: number of delay levels.
-        room: largest record that a commit-log file has room for, beside the blank that ends it.
-        timer: what the timer of 5.x takes; None for an engine without one.
-        max_message_size: bytes of the body of a message that is new (``maxMessageSize``).
-        light_queues: whether further queues are dispatched to (``enableMultiDispatch``, ``enableLmq``).
-        batch_topics: whose queues are batch queues; these alone take inner batches.
-        store_host: of messages that name none.
+        room: bytes of the largest record that fits a commit-log file, with the blank that ends the file.
+        timer: conditions of the 5.x timer; None for an engine without one.
+        max_message_size: largest body of a new message, bytes (``maxMessageSize``).
+        light_queues: whether messages are also dispatched to light queues (``enableMultiDispatch``, ``enableLmq``).
+        batch_topics: topics with batch queues; only these accept inner batches.
+        store_host: default store host.
     """
 
     release: Release = V4_9
@@ -167,14 +167,14 @@ class Rules:
     store_host: str = _HOST
 
     def ready(self, message: Message, *, batch: bool = False) -> Ready:
-        """The message in stored bytes.
+        """Check a message and convert it to stored bytes.
 
         Args:
-            batch: it is one of several that are stored as one batch, which may be neither delayed nor transactional.
+            batch: whether it is part of a batch, whose messages may be neither delayed nor transactional.
 
         Raises:
-            Illegal: the engine would refuse it, or take it and lose it, or a later start of either release would
-                stumble over it.
+            Illegal: the engine would reject it or lose it, or a later start of some release would fail to read
+                it.
         """
         check_topic(message.topic, self.release.record_version)
         if message.topic in _WAITING and not message.was_stored:
@@ -182,21 +182,21 @@ class Rules:
         topic, queue_id, properties = message.topic, message.queue_id, message.properties
         light: tuple[str, ...] = ()
         if _has_special(properties):
-            topic, queue_id, properties, light = self._direct(message, batch=batch)
+            topic, queue_id, properties, light = self._route(message, batch=batch)
         if batch and message.sys_flag & TRANSACTION_MASK:
             raise _illegal("a batch may have no transactional message")
         inner = self._inner_messages(topic, message)
         if inner:
             properties = _count_inner(properties, inner)
         packed = self._pack(message, properties)
-        most = len(packed)  # bytes of the properties when the offsets are in them
+        most = len(packed)  # bytes of the properties including the offsets
         if light or inner:
             most += (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0) + (_BASE_SIZE if inner else 0)
         if most > MAX_PROPERTIES:
             text = f"properties of {most} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
         stored_topic = topic.encode()
-        if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
+        if may_be_rejected(stored_topic, packed) and (reason := find_objection(stored_topic, packed)) is not None:
             raise _illegal(reason)
         if len(message.body) > self.max_message_size and not message.was_stored:
             raise _illegal(f"body of {len(message.body)} bytes, the broker takes {self.max_message_size}")
@@ -224,11 +224,11 @@ class Rules:
             raise _illegal(f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}")
         return ready
 
-    def _direct(self, message: Message, *, batch: bool) -> tuple[str, int, dict[str, str] | bytes, tuple[str, ...]]:
-        """(topic, queue id, properties, further queues) of a message whose properties say where it goes.
+    def _route(self, message: Message, *, batch: bool) -> tuple[str, int, dict[str, str] | bytes, tuple[str, ...]]:
+        """(topic, queue id, properties, light queues) of a message whose properties affect its destination.
 
         Raises:
-            Illegal: it may not go there.
+            Illegal: the destination is not allowed.
         """
         topic, queue_id, properties = message.topic, message.queue_id, message.properties
         named = message.property_map()
@@ -241,11 +241,11 @@ class Rules:
             if place[0] == timer.TOPIC and not message.body:
                 raise _illegal("a timer message without a body: a broker drops it when its time has come")
             (topic, queue_id), properties = place, named
-        light = self._light(topic, named.get(MULTI_DISPATCH, "")) if self.light_queues and not batch else ()
+        light = self._light_queues(topic, named.get(MULTI_DISPATCH, "")) if self.light_queues and not batch else ()
         return topic, queue_id, properties, light
 
-    def _light(self, topic: str, names: str) -> tuple[str, ...]:
-        """Further queues of a message under a topic."""
+    def _light_queues(self, topic: str, names: str) -> tuple[str, ...]:
+        """The light queues of a message, from its property."""
         queues = tuple(names.split(",")) if names else ()
         for name in queues:
             if not names_a_directory(name):
@@ -257,7 +257,7 @@ class Rules:
         return queues
 
     def _pack(self, message: Message, properties: dict[str, str] | bytes) -> bytes:
-        """The stored properties, tags and keys with them."""
+        """The properties in stored form, including tags and keys."""
         if message.tags is None and message.keys is None:
             if isinstance(properties, bytes):
                 return properties
@@ -286,7 +286,7 @@ class Rules:
         return packed
 
     def _inner_messages(self, topic: str, message: Message) -> int:
-        """Messages of an inner batch; 0 for a message that is none (5.3: HookUtils.checkInnerBatch)."""
+        """Number of messages in an inner batch; 0 for any other message (5.3: HookUtils.checkInnerBatch)."""
         if not self.release.has_attributes:
             return 0
         if not message.sys_flag & INNER_BATCH:
@@ -296,7 +296,7 @@ class Rules:
             return 0
         if topic not in self.batch_topics:
             if not is_inner_batch(message.sys_flag):
-                return 0  # nobody divides it
+                return 0  # it is never split
             text = f"topic {topic!r} takes no inner batch: topics.json does not give it batch consume queues"
             raise _illegal(text)
         if message.sys_flag & TRANSACTION_MASK:
@@ -316,7 +316,7 @@ def _illegal(reason: str) -> Illegal:
 
 
 def _has_special(properties: dict[str, str] | bytes) -> bool:
-    """Whether there may be properties that say where a message goes."""
+    """Whether there may be properties that affect a message's destination."""
     if isinstance(properties, bytes):
         return any(name in properties for name in _SPECIAL_BYTES)
     return bool(properties) and not _SPECIAL.isdisjoint(properties)
@@ -329,7 +329,7 @@ def _count_inner(properties: dict[str, str] | bytes, messages: int) -> dict[str,
 
 
 def _check_waiting(message: Message) -> None:
-    """Refuse a message under a topic into which messages come by what they ask for.
+    """Reject a message sent directly to a topic for delayed messages.
 
     Raises:
         Illegal: the engine could not deliver it.
@@ -359,15 +359,15 @@ def host_of(text: str) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=65536)
 def check_topic(topic: str, version: int) -> None:
-    """Refuse what no queue directory can be named after, and what the record cannot say.
+    """Reject a topic that cannot be a directory name, or that a record cannot hold.
 
     Args:
-        version: newest record version that is written.
+        version: the newest record version written.
 
     Raises:
         Illegal: it is refused.
 
-    A topic of at most 127 characters but more bytes is taken by 4.9, and its next start cuts the log there.
+    4.9 accepts a topic of at most 127 characters but more bytes, and its next start truncates the log there.
     """
     try:
         size = len(topic.encode())
@@ -391,7 +391,7 @@ def _check_ranges(ready: Ready) -> None:
         and ready.prepared_transaction_offset in _LONG
     ):
         return
-    # which one it is, is nobody's question until one is wrong
+    # find the field only after a failed check
     for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
         if getattr(ready, name) not in _INT:
             raise _illegal(f"{name} {getattr(ready, name)} is no 32-bit number")

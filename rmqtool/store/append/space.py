@@ -1,4 +1,4 @@
-"""The places that a running store writes to: room on their file systems, and what a killed writer left there."""
+"""The directories that a running store writes to: free space, and clean-up after a killed writer."""
 
 import os
 import time
@@ -7,32 +7,32 @@ from rmqtool.errors import NoRoom
 from rmqtool.store.disk.new_files import sweep
 from rmqtool.store.layout.paths import StoreLayout
 
-_SPARE = 64 << 20  # bytes that each file system must have left, so that a full one is no matter of half a message,
+_SPARE = 64 << 20  # bytes that each file system must keep free, so that it does not fill up inside a message,
 _SHARE = 8  # or this part of a small one
-_SECONDS, _BYTES = 1.0, 8 << 20  # until the next look: since the last one, or appended
+_SECONDS, _BYTES = 1.0, 8 << 20  # check again after this time, or after this much was appended
 
 
 class WritePlaces:
-    """Directories of one store; each may be a file system of its own.
+    """Directories of one store, each possibly on a file system of its own.
 
     Args:
-        logs: directories in which commit-log files are made.
+        logs: directories in which commit-log files are created.
     """
 
     def __init__(self, layout: StoreLayout, logs: list[str]) -> None:
         parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext", "batchconsumequeue")]
         self._layout, self._places = layout, [layout.root, *logs, *parts]
-        self._short = True  # until there was a look
+        self._short = True  # until the first check
         self._looked_at, self._end = 0.0, 0
 
     def need_space(self, end: int) -> None:
-        """Check, now and then, that there is room for what may be written before the next look.
+        """Check, now and then, that there is space for what may be written before the next check.
 
         Args:
-            end: of the log.
+            end: end of the log.
 
         Raises:
-            NoRoom: there is not.
+            NoRoom: there is not enough.
         """
         now = time.monotonic()
         if not self._short and now - self._looked_at < _SECONDS and end - self._end < _BYTES:
@@ -41,7 +41,7 @@ class WritePlaces:
             try:
                 free = os.statvfs(place)
             except FileNotFoundError:
-                continue  # it is made where the others are
+                continue  # it will be created on the file system of the others
             left, spare = free.f_bavail * free.f_frsize, min(_SPARE, free.f_blocks * free.f_frsize // _SHARE)
             if left < spare:
                 self._short = True
@@ -49,7 +49,7 @@ class WritePlaces:
         self._short, self._looked_at, self._end = False, time.monotonic(), end
 
     def sweep(self) -> None:
-        """Remove files that a killed writer had begun to make."""
+        """Remove unfinished files of a killed writer."""
         for place in self._places:
             if place in self._layout.commit_log_paths:
                 sweep(os.path.dirname(place), place)

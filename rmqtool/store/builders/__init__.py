@@ -1,1 +1,1 @@
-"""Make derived files of 5.x again from messages: those of the timer, and the logs of compacted topics."""
+"""Rebuild derived files of 5.x from messages: those of the timer, and the logs of compacted topics."""

@@ -1,7 +1,7 @@
-"""Rebuild the logs of compacted topics of 5.x from every intact message that they or the commit log have.
+"""Rebuild the logs of compacted topics (5.x) from every intact message in them or in the commit log.
 
-A queue in order is left as it is. In the others each key keeps its newest message, and all messages stay that no
-compaction has looked at: the next one does what is left. Where both logs have a queue offset the commit log is right.
+A consistent queue is left alone. In the others each key keeps its newest message, and all messages that no
+compaction has processed are kept for the next one. If both logs have a queue offset, the commit log is right.
 
 Source: store.kv.CompactionLog (asyncPutMessage, shouldRetainMsg, CompactionAppendMessageCallback).
 """
@@ -15,7 +15,7 @@ from formats.config.files import Topics
 from formats.message.build import BLANK_SIZE, build_blank
 from formats.message.properties import KEYS, TAGS, parse
 from formats.message.read import Record
-from formats.primitives import java_hash
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, java_hash
 from formats.queues.batch import END_UNIT, SIZE, BatchEntry, build, valid_prefix
 from formats.queues.batch import as_array as units_of
 from formats.variants import compaction
@@ -42,7 +42,7 @@ _AT_ONCE = 1 << 20
 
 
 class _Message(NamedTuple):
-    """Where an intact message lies; its bytes are read again when they are written."""
+    """The place of an intact message; its bytes are read when they are written."""
 
     file: Segment
     at: int
@@ -52,7 +52,7 @@ class _Message(NamedTuple):
 
 
 class EntryQueue(Protocol):
-    """A consume queue, as far as it is read here."""
+    """The part of a consume queue's interface needed here."""
 
     topic: str
     queue_id: int
@@ -63,32 +63,32 @@ class EntryQueue(Protocol):
         """Queue offset after the last entry."""
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Lowest queue offset, of a log that begins there."""
+        """Lowest queue offset, for a log that begins at a physical offset."""
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """The entry at a queue offset."""
+        """The entry at a queue offset; None if there is none."""
 
     def entries(self, start: int) -> Iterator[QueueEntry]:
         """Entries from a queue offset on."""
 
 
 class CompactionBuilder:
-    """One making of the logs of compacted topics.
+    """Rebuilds the logs of compacted topics.
 
     Args:
-        limits: queue to the queue offset from which on only the commit log counts.
-        opened: opens a queue as a recovery leaves it; by default they are read as they are on disk.
-        names: of the queues that there are then.
-        left: queues that are not looked at.
+        limits: by queue, the queue offset from which on only the commit log counts.
+        opened: opens a queue in the state after recovery; by default queues are read as they are on disk.
+        names: the queues that exist in that state.
+        left: queues to skip.
 
     Attributes:
-        messages: that were looked at.
-        queues: that were rebuilt.
-        units: of these queues.
-        warnings: what the person should know.
+        messages: number of messages read.
+        queues: number of queues rebuilt.
+        units: number of units in these queues.
+        warnings: for the user.
 
     Raises:
-        Refused: no table of topics says which topics are compacted.
+        Refused: there is no table of topics that says which topics are compacted.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class CompactionBuilder:
         self.layout, self.log = layout, CommitLog(layout)
         self.messages = self.queues = self.units = 0
         self.warnings: list[str] = []
-        self._lost_positions = self._told = False
+        self._lost_positions = self._warned_of_sizes = False
         self._topics = self._compacted_topics()
         self._positions = self._known_positions()
         self._offsets = dict(self._positions.offsets)
@@ -129,7 +129,7 @@ class CompactionBuilder:
             return compaction.CompactionPositions()
 
     def prepare(self, change: Change) -> list[str]:
-        """Build the files aside and hand the swap to a change; returns it in words."""
+        """Build the files aside and add the swap to a change; returns descriptions of the steps."""
         steps: list[str] = []
         queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(self.layout)}
         for source in queues_where(self.layout, lambda topic, _queue_id: topic in self._topics):
@@ -140,7 +140,7 @@ class CompactionBuilder:
             queues.setdefault((topic, queue_id), CompactionQueue(self.layout, topic, queue_id))
         for (topic, queue_id), queue in sorted(queues.items()):
             if topic in self._topics and (topic, queue_id) not in self._left:
-                self._queue(queue, change, steps)
+                self._rebuild_queue(queue, change, steps)
         if self._offsets != self._positions.offsets or (self._lost_positions and (steps or self._recovered)):
             new = replace(self._positions, offsets=self._offsets, empty=not self._offsets)
             change.put_content(self.layout.path(FOLDER, POSITIONS), new.build())
@@ -148,17 +148,17 @@ class CompactionBuilder:
         change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
         return steps
 
-    def _queue(self, queue: CompactionQueue, change: Change, words: list[str]) -> None:
+    def _rebuild_queue(self, queue: CompactionQueue, change: Change, steps: list[str]) -> None:
         name = compaction.position_key(queue.topic, queue.queue_id)
         position = self._offsets.get(name, -1)
         wanted, end = self._find_wanted(queue, position)
         if end is not None and position >= end:
-            self._offsets.pop(name)  # messages that are to come would never be looked at
+            self._offsets.pop(name)  # future messages would never be compacted
             wanted, end = self._find_wanted(queue, -1)
         if self._in_order(queue, wanted, end):
             return
-        if not (queue.told_sizes or self._told):
-            self._told = True
+        if not (queue.knows_sizes or self._warned_of_sizes):
+            self._warned_of_sizes = True
             self.warnings.append(
                 f"{FOLDER}: no file tells the length of its files: they are made as long as is the broker's default "
                 f"({queue.log_size} and {queue.queue_size} bytes; --broker-conf knows better), and it shows consumers "
@@ -177,17 +177,17 @@ class CompactionBuilder:
         for path in old:
             if path not in writer.paths:
                 change.remove(path)
-                words.append(f"remove {os.path.relpath(path, self.layout.root)}")
-        words += [f"put {os.path.relpath(path, self.layout.root)}" for path in writer.paths]
+                steps.append(f"remove {os.path.relpath(path, self.layout.root)}")
+        steps += [f"put {os.path.relpath(path, self.layout.root)}" for path in writer.paths]
         self.queues, self.units = self.queues + 1, self.units + writer.units
 
     def _find_wanted(self, queue: CompactionQueue, position: int) -> tuple[dict[int, _Message], int | None]:
-        """(queue offset to message, queue offset at which the topic's queue ends; None where it is not known)."""
+        """(messages by queue offset, queue offset of the topic's queue end; None if unknown)."""
         wanted: dict[int, _Message] = {}
         for file in queue.log:
             for item in walk_file(file, 0, file.size, last=file is queue.log.files[-1]):
                 if isinstance(item, LocatedRecord):
-                    self._take(wanted, queue, item)
+                    self._add_message(wanted, queue, item)
         if (limit := self._limits.get((queue.topic, queue.queue_id))) is not None:
             wanted = {offset: message for offset, message in wanted.items() if offset < limit}
         entries = self._open(queue.topic, queue.queue_id)
@@ -195,7 +195,7 @@ class CompactionBuilder:
         if entries is not None:
             low = entries.min_offset(self.log.min_offset)
             if entries.max_offset and (self._recovered or not self.layout.aborted):
-                # what the queue does not have any more was cut, and its offsets come again
+                # messages behind the queue's end were truncated, and their offsets are assigned again
                 end = entries.max_offset
                 if any(offset >= end for offset in wanted):
                     self._need_whole(entries)
@@ -203,7 +203,7 @@ class CompactionBuilder:
             for entry in entries.entries(low):
                 if (message := self.log.read(entry.physical_offset)) is not None:
                     wanted.pop(entry.queue_offset, None)
-                    self._take(wanted, queue, message)
+                    self._add_message(wanted, queue, message)
         return _newest(wanted, position), end
 
     def _open(self, topic: str, queue_id: int) -> EntryQueue | None:
@@ -212,22 +212,23 @@ class CompactionBuilder:
         )
 
     def _need_whole(self, entries: EntryQueue) -> None:
-        """What a queue does not have may be dropped only where the commit log does not have it either.
+        """Check that what the queue lacks is missing in the commit log, too, so that it can be dropped.
 
         Raises:
-            Refused: the queue lacks messages.
+            Refused: the queue lacks messages that the log has.
         """
         last = entries.entry(entries.max_offset - 1)
         start = last.physical_offset + last.size if last is not None else None
         topic = entries.topic.encode("utf-8", "surrogateescape")
         for item in self.log.walk(start, crc=False):
-            if isinstance(item, LocatedRecord) and (item.record.topic, item.record.queue_id) == (
-                topic,
-                entries.queue_id,
-            ):
+            if not isinstance(item, LocatedRecord):
+                continue
+            record = item.record
+            queued = record.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+            if queued and (record.topic, record.queue_id) == (topic, entries.queue_id):
                 raise Refused(f"{entries.path}: lacks messages that the log has: rebuild consumequeue first")
 
-    def _take(self, found: dict[int, _Message], queue: CompactionQueue, item: LocatedRecord) -> None:
+    def _add_message(self, messages: dict[int, _Message], queue: CompactionQueue, item: LocatedRecord) -> None:
         record = item.record
         topic = queue.topic.encode("utf-8", "surrogateescape")
         if (record.topic, record.queue_id) != (topic, queue.queue_id):
@@ -235,10 +236,10 @@ class CompactionBuilder:
         self.messages += 1
         key = parse(record.properties).get(KEYS, "")
         if key.strip():
-            found[record.queue_offset] = _Message(item.file, item.at, record.total_size, key, bool(record.body))
+            messages[record.queue_offset] = _Message(item.file, item.at, record.total_size, key, bool(record.body))
 
     def _in_order(self, queue: CompactionQueue, wanted: dict[int, _Message], end: int | None) -> bool:
-        """Whether nothing is wrong with a queue, and it has all that it should."""
+        """Whether the files of a queue are consistent, and complete."""
         files = [(file.path, file.size) for file in (*queue.log, *queue.queue)]
         if queue.strange or not all(queue.fits(*file) for file in files):
             return False
@@ -258,23 +259,23 @@ class CompactionBuilder:
             known.add(last := unit.base_queue_offset)
         if end is not None and last >= end:
             return False
-        return wanted.keys() <= known and all(map(_ends_well, queue.queue))
+        return wanted.keys() <= known and all(map(_has_valid_end, queue.queue))
 
 
-def _newest(found: dict[int, _Message], position: int) -> dict[int, _Message]:
-    """All messages after a position, and of those before it the newest of each key, unless that has no body."""
+def _newest(messages: dict[int, _Message], position: int) -> dict[int, _Message]:
+    """All messages after a position, and before it the newest of each key unless that has no body."""
     newest: dict[str, int] = {}
-    for offset in sorted(found):
-        newest[found[offset].key] = offset
+    for offset in sorted(messages):
+        newest[messages[offset].key] = offset
     return {
         offset: message
-        for offset, message in found.items()
+        for offset, message in messages.items()
         if offset > position or (message.body and newest[message.key] == offset)
     }
 
 
-def _ends_well(file: Segment) -> bool:
-    """Whether zeros, or an end unit and zeros, follow the units of a file."""
+def _has_valid_end(file: Segment) -> bool:
+    """Whether the units of a file are followed by zeros, or by an end unit and zeros."""
     units = units_of(file.view())
     count = valid_prefix(units)
     if count < len(units) and BatchEntry(*units[count].tolist()) == END_UNIT:
@@ -285,15 +286,15 @@ def _ends_well(file: Segment) -> bool:
 
 
 class _Writer:
-    """Files of one queue and of its log, staged one pair after the other.
+    """Writes the files of one queue and of its log, staging one pair after the other.
 
     Attributes:
-        paths: where the files are to be.
-        units: that were written.
+        paths: target paths of the files.
+        units: number of units written.
     """
 
     def __init__(self, queue: CompactionQueue, change: Change) -> None:
-        self._queue, self._change = queue, change
+        self._rebuild_queue, self._change = queue, change
         self._base = -queue.log_size
         self._log, self._units = bytearray(), bytearray()
         self._open = False
@@ -301,15 +302,15 @@ class _Writer:
         self.units = 0
 
     def append(self, data: bytes, offset: int) -> bool:
-        """Write one record; False where no file is long enough for it."""
-        if len(data) + BLANK_SIZE > self._queue.log_size:
+        """Write one record; False if it is too long for a file."""
+        if len(data) + BLANK_SIZE > self._rebuild_queue.log_size:
             return False
-        full = len(self._units) + SIZE >= self._queue.queue_size
-        if not self._open or full or len(self._log) + len(data) + BLANK_SIZE > self._queue.log_size:
+        full = len(self._units) + SIZE >= self._rebuild_queue.queue_size
+        if not self._open or full or len(self._log) + len(data) + BLANK_SIZE > self._rebuild_queue.log_size:
             self._roll()
         position = self._base + len(self._log)
         record = compaction.read_record(data, 0, len(data), crc=False)
-        assert isinstance(record, Record)  # it was read there
+        assert isinstance(record, Record)  # it was parsed before
         tag = parse(record.properties).get(TAGS)
         self._log += compaction.move_record(data, position)
         self._units += build([compaction.entry_for(record, position, java_hash(tag) if tag else 0)])
@@ -319,18 +320,18 @@ class _Writer:
     def _roll(self) -> None:
         if self._open:
             self._units += build([END_UNIT])
-            self._log += build_blank(self._queue.log_size - len(self._log))
+            self._log += build_blank(self._rebuild_queue.log_size - len(self._log))
             self.close()
         self._open = True
-        self._base += self._queue.log_size
+        self._base += self._rebuild_queue.log_size
 
     def close(self) -> None:
-        """Stage the pair of files that is being written."""
+        """Stage the current pair of files."""
         if not self._open:
             return
         pairs = (
-            (self._queue.log_path, self._log, self._queue.log_size),
-            (self._queue.path, self._units, self._queue.queue_size),
+            (self._rebuild_queue.log_path, self._log, self._rebuild_queue.log_size),
+            (self._rebuild_queue.path, self._units, self._rebuild_queue.queue_size),
         )
         for folder, data, size in pairs:
             staged, path = self._change.staging(), os.path.join(folder, f"{self._base:020d}")

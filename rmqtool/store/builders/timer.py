@@ -1,8 +1,8 @@
 """Rebuild wheel, timer log and checkpoint of the timer of 5.x from the messages of its topic.
 
-The log of messages tells everything but two things: how far the wheel had turned, and how far the queue was taken.
-These ``config/timercheck`` says. Without it, nothing proves which messages were delivered: the timer's files are
-removed, and a broker reads the timer's queue from its beginning. A message may be delivered twice, and none is lost.
+The messages contain everything except how far the wheel had turned and how far the queue had been read. These two are
+in ``config/timercheck``. Without it nothing shows which messages were delivered: the timer's files are removed, and a
+broker reads the timer's queue from its beginning. Messages may be delivered twice, but none is lost.
 
 Source: store.timer.TimerMessageStore (doEnqueue, recover, reviseQueueOffset), TimerLog.append.
 """
@@ -35,44 +35,44 @@ _BUFFER = 1 << 20
 
 
 class TimerQueue(Protocol):
-    """The queue of the timer topic, as far as it is read here."""
+    """The part of the interface of the timer topic's queue needed here."""
 
     @property
     def max_offset(self) -> int:
         """Queue offset after the last entry."""
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Lowest queue offset, of a log that begins there."""
+        """Lowest queue offset, for a log that begins at a physical offset."""
 
     def runs(self, start: int) -> Generator[tuple[int, Any], None, None]:
-        """(queue offset of the first, entries) from a queue offset on."""
+        """(queue offset of the first entry, entries) in runs, from a queue offset on."""
 
 
-class _Wait(NamedTuple):
-    """A message that is to have a unit."""
+class _Waiting(NamedTuple):
+    """A message that gets a unit in the timer log."""
 
     physical_offset: int
     size: int
-    out: int  # ms, as the message says it
+    out: int  # ms, from the message
     topic_hash: int
     delete: bool
 
 
 class TimerBuilder:
-    """One making of the timer's files.
+    """Rebuilds the timer's files.
 
     Args:
-        queue: of the timer; by default as it is on disk.
-        last_store_time: of the log's messages, ms; by default what the store's checkpoint says.
+        queue: the timer's queue; by default as it is on disk.
+        last_store_time: store time of the log's last message, ms; by default from the store's checkpoint.
 
     Attributes:
-        messages: of the timer topic that were read.
-        units: that were made for what waits.
-        warnings: what the person should know.
+        messages: number of messages of the timer topic read.
+        units: number of units made for waiting messages.
+        warnings: for the user.
 
     Raises:
-        Refused: the queue of the timer is not there, or its database lacks messages of the log.
-        CorruptFile, MissingRuntime: it is in a database that cannot be read.
+        Refused: the queue of the timer does not exist, or its database lacks messages of the log.
+        CorruptFile, MissingRuntime: the queue is in a database that cannot be read.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class TimerBuilder:
         self.messages = self.units = 0
         self.warnings: list[str] = []
         self._window = layout.conf.timer_window * self.files.precision
-        self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
-        self._last: _Wait | None = None  # of the queue, whether it waits or not
+        self._slots: dict[int, timer.Slot] = {}  # by slot time, ms
+        self._last: _Waiting | None = None  # the queue's last message, waiting or not
         point = self.files.point
-        self._read = self._slot(point.last_read_time)  # the slot that was to be read next, ms
-        # from there on also what is overdue was not taken
+        self._read = self._slot(point.last_read_time)  # time of the slot to be read next, ms
+        # messages from this queue offset on had not been taken over, even if overdue
         self._taken = min(point.last_timer_queue_offset, point.master_timer_queue_offset)
-        # the slot that is read next; a broker passes over slots that were over a week before it starts
+        # the next slot to read; at its start a broker skips slots that are more than a week old
         if last_store_time is None:
             last_store_time = checkpoint.parse(layout.checkpoint() or b"").physic_msg_timestamp
-        # a time that is still to come, as damage may have it, says nothing
+        # a time in the future, caused by damage, is ignored
         stored = self._slot(last_store_time) if last_store_time <= time.time_ns() // 1_000_000 else 0
         self._begin = max(self._read, stored)
 
@@ -115,15 +115,15 @@ class TimerBuilder:
     def _slot(self, time: int) -> int:
         return time // self.files.precision * self.files.precision
 
-    def _slot_of(self, wait: _Wait | None) -> int | None:
+    def _slot_of(self, wait: _Waiting | None) -> int | None:
         return self._slot(wait.out) if wait is not None else None
 
-    def _waiting(self) -> Iterator[_Wait]:
-        """Messages that wait, in the order of the queue; of one that was moved on only the last.
+    def _waiting_messages(self) -> Iterator[_Waiting]:
+        """Waiting messages in the order of the queue; of a message that was rolled, only its last version.
 
-        The newest message of a unique key is found before anything is made: a table of all that may wait is kept.
+        Later messages can replace or recall earlier ones, so all that may be waiting are collected first.
         """
-        waits: dict[object, _Wait] = {}
+        waits: dict[object, _Waiting] = {}
         skipped = 0
         for first, units in self.queue.runs(self.queue.min_offset(self.log.min_offset)):
             offsets = units["physical_offset"].tolist()
@@ -136,10 +136,10 @@ class TimerBuilder:
                 if message.unusable is not None:
                     skipped += 1
                 elif wait.out >= self._read or first + number >= self._taken:
-                    # a mark may have the key of what it recalls
+                    # a recall may have the unique key of the message that it recalls as its own
                     key: object = (message.key or message.physical_offset, message.mark)
                     waits.pop(key, None)
-                    # a mark of 5.4 or later names the unique key alone, and no older broker heeds it
+                    # from 5.4 on a recall contains only the unique key; older brokers ignore such recalls
                     recalled = (message.mark, None)
                     if message.mark is not None and self._slot_of(waits.get(recalled)) == self._slot(wait.out):
                         del waits[recalled]
@@ -153,7 +153,7 @@ class TimerBuilder:
         yield from waits.values()
 
     def prepare(self, change: Change) -> list[str]:
-        """Build the files aside and hand the swap to a change; returns it in words."""
+        """Build the files aside and add the swap to a change; returns descriptions of the steps."""
         if self._read <= 0:
             steps, warning = remove_timer(self.files, change)
             self.warnings.append(warning)
@@ -165,30 +165,30 @@ class TimerBuilder:
         change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
         return steps
 
-    def _build_log(self, change: Change, words: list[str]) -> int:
-        """Position after the last unit."""
+    def _build_log(self, change: Change, steps: list[str]) -> int:
+        """Build the timer log; returns the position after its last unit."""
         if not (self.files.log.files or "mappedFileSizeTimerLog" in self.layout.conf.sizes):
             self.warnings.append(
                 "timerlog: no file shows how long its files should be: they get the broker's default length "
                 f"({self.files.file_size} bytes; --broker-conf changes that); a broker loads no file of another length"
             )
         log = _LogWriter(self.layout, change, self.files.file_size)
-        for wait in self._waiting():
+        for wait in self._waiting_messages():
             self._enqueue(log, wait)
             self.units += 1
         if self._last is not None:
-            # A broker takes the message of the last unit for the last that it took from the queue. This unit lies in a
-            # slot that the wheel has passed.
+            # A broker takes the message of the last unit for the last one that it read from the queue. This unit goes
+            # to a slot that the wheel has passed.
             log.append(self._unit(self._last, timer.NOWHERE, timer.MAGIC_DEFAULT, -self.files.precision))
         log.close()
         for file in self.files.log:
             if file.path not in log.paths:
                 change.remove(file.path)
-                words.append(f"remove {os.path.relpath(file.path, self.layout.root)}")
-        words += [f"put {os.path.relpath(path, self.layout.root)}" for path in log.paths]
+                steps.append(f"remove {os.path.relpath(file.path, self.layout.root)}")
+        steps += [f"put {os.path.relpath(path, self.layout.root)}" for path in log.paths]
         return log.position
 
-    def _enqueue(self, log: "_LogWriter", wait: _Wait) -> None:
+    def _enqueue(self, log: "_LogWriter", wait: _Waiting) -> None:
         fires, magic = max(self._slot(wait.out), self._begin), timer.MAGIC_DEFAULT
         ahead = fires - self._begin
         if ahead >= self._window:
@@ -204,25 +204,25 @@ class TimerBuilder:
         count = (before.count if before is not None else 0) + (-1 if wait.delete else 1)
         self._slots[fires] = timer.Slot(fires // self.files.precision, first, position, count)
 
-    def _unit(self, wait: _Wait, previous: int, magic: int, delay: int) -> bytes:
+    def _unit(self, wait: _Waiting, previous: int, magic: int, delay: int) -> bytes:
         unit = timer.LogUnit(
             timer.UNIT_SIZE, previous, magic, self._begin, delay, wait.physical_offset, wait.size, wait.topic_hash
         )
         return timer.build_unit(unit)
 
-    def _build_wheel(self, change: Change, words: list[str]) -> None:
+    def _build_wheel(self, change: Change, steps: list[str]) -> None:
         staged = change.staging()
         with disk.make_file(staged) as file:
             file.cut(timer.WHEEL_SIZE)
             for time, slot in self._slots.items():
                 file.write(timer.slot_index(time, self.files.precision) * timer.SLOT_SIZE, timer.build_slot(slot))
         change.put(self.files.plain_path, staged)
-        words.append("put timerwheel")
+        steps.append("put timerwheel")
         for _flag, path in self.files.snapshots:  # a start would load the newest of them
             change.remove(path)
-            words.append(f"remove {os.path.relpath(path, self.files.layout.root)}")
+            steps.append(f"remove {os.path.relpath(path, self.files.layout.root)}")
 
-    def _build_checkpoint(self, change: Change, words: list[str], end: int) -> None:
+    def _build_checkpoint(self, change: Change, steps: list[str], end: int) -> None:
         taken = self.queue.max_offset
         before = self.files.checkpoint or timer.Checkpoint()
         point = before._replace(
@@ -233,14 +233,14 @@ class TimerBuilder:
             version_counter=before.version_counter + 1,
         )
         change.put_content(self.files.checkpoint_path, timer.build_checkpoint(point))
-        words.append("put config/timercheck")
+        steps.append("put config/timercheck")
 
 
 def remove_timer(files: TimerFiles, change: Change) -> tuple[list[str], str]:
     """Remove wheel, log and checkpoint, so that a broker reads the timer's queue from its beginning.
 
     Returns:
-        The actions in words, and what the person should know.
+        Descriptions of the steps, and a warning for the user.
     """
     paths = [*(file.path for file in files.log), *(path for path in files.log.foreign if os.path.isfile(path))]
     paths += [path for path in (files.plain_path, files.checkpoint_path) if exists(path)]
@@ -258,43 +258,43 @@ def remove_timer(files: TimerFiles, change: Change) -> tuple[list[str], str]:
     return [f"remove {os.path.relpath(path, files.layout.root)}" for path in paths], warning
 
 
-def _wait_of(message: TimerMessage, record: Record) -> _Wait:
+def _wait_of(message: TimerMessage, record: Record) -> _Waiting:
     topic = message.properties.get(REAL_TOPIC)
     hashed = java_hash(topic) if topic else 0
-    return _Wait(
+    return _Waiting(
         message.physical_offset, record.total_size, message.deliver_time or 0, hashed, message.mark is not None
     )
 
 
 class _LogWriter:
-    """Files of a new timer log, staged one after the other.
+    """Writes the files of a new timer log, staging one after the other.
 
     Attributes:
-        position: after the last unit.
-        paths: where the files are to be.
+        position: position after the last unit.
+        paths: target paths of the files.
     """
 
     def __init__(self, layout: StoreLayout, change: Change, file_size: int) -> None:
         self._layout, self._change, self._file_size = layout, change, file_size
-        self._room = bytearray()
+        self._buffer = bytearray()
         self._file: disk.File | None = None
         self._at = 0  # byte of the file at which the buffer goes
         self.position = 0
         self.paths: list[str] = []
 
     def append(self, unit: bytes) -> int:
-        """Position of the unit."""
+        """Add a unit; returns its position."""
         left = self._file_size - self.position % self._file_size
         if left < len(unit) + timer.BLANK_SIZE and self._file is not None:
-            self._room += timer.build_blank(left)
+            self._buffer += timer.build_blank(left)
             self.close()
             self.position += left
         if self._file is None:
             self._open()
         at = self.position
-        self._room += unit
+        self._buffer += unit
         self.position += len(unit)
-        if len(self._room) >= _BUFFER:
+        if len(self._buffer) >= _BUFFER:
             self._flush()
         return at
 
@@ -308,12 +308,12 @@ class _LogWriter:
 
     def _flush(self) -> None:
         assert self._file is not None
-        self._file.write(self._at, bytes(self._room))
-        self._at += len(self._room)
-        self._room.clear()
+        self._file.write(self._at, bytes(self._buffer))
+        self._at += len(self._buffer)
+        self._buffer.clear()
 
     def close(self) -> None:
-        """Write what is held back, and close the file."""
+        """Write the buffer and close the file."""
         if self._file is not None:
             self._flush()
             self._file.__exit__()

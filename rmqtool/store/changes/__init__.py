@@ -1,1 +1,1 @@
-"""Changes of a store: planned aside, applied as a whole, finished after a kill, and undone."""
+"""Changes to a store: prepared aside, applied as a whole, completed after a kill, and undone."""

@@ -1,25 +1,24 @@
-"""One change of a store as a whole: prepared aside, kept, applied, and finished after a kill.
+"""One atomic change to a store: prepared aside, backed up, applied, and completed after a kill.
 
-It lives in its own directory beside the store::
+Each change has a directory of its own beside the store::
 
     <store>.rmqtool/20261121T081230Z-recover/
-        run.json        whose it is
+        run.json        the store that it belongs to
         manifest.json   state (committed | done | undoing | undone | forgotten) and the list of actions
-        after/          files to be put in place
-        before/         every file and byte range that was replaced, under its path in the store
+        after/          new files
+        before/         every replaced file and byte range, under its path in the store
 
-Order: stage new files, save what will be overwritten, sync all of it, mark committed, there and in the store, then
-apply. Every action can be applied twice. So a kill before the mark leaves the store untouched, and one after it is
-finished by the next writing command, provided that nothing but this run has touched the store in between.
+Order: stage new files, save what will be overwritten, sync all of that, mark the change as committed in its directory
+and in the store, then apply it. Every action is idempotent. So a kill before the mark leaves the store untouched, and
+after a kill behind the mark the next writing command completes the change, provided that nothing else has touched the
+store in between.
 """
 
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
-from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.progress import Stage, stage
@@ -40,27 +39,27 @@ from rmqtool.words import command_line
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
-_SYNCS = 4  # files that are made durable at a time
-_LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
+_SYNCS = 4  # files synced in parallel
+_LITTLE = 8  # on a signal, this many remaining actions are still carried out
 
 
 class Change:
-    """Prepare with :meth:`staging`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
+    """Prepare a change with :meth:`staging`, :meth:`remove` and :meth:`zero`, then :meth:`commit` it.
 
     Args:
-        root: the store directory, or the places in which its files may be.
+        root: the store directory, or the places that may contain its files.
         command: the command's name, for the directory and the manifest.
-        home: where backups go instead of beside the store.
-        hint: how to have another place, for the message when there is no room.
-        signals: that ask to stop.
-        snapshot: of the store before it was read for this change.
-        dry: for a plan, that is never committed.
+        home: directory for backups; None for the one beside the store.
+        hint: how to choose another directory, for the message about a full disk.
+        signals: the signals that may interrupt it.
+        snapshot: state of the store before it was read for this change.
+        dry: True for a plan, which is never committed.
 
-    As a context it is forgotten at the end, unless it was committed.
+    As a context manager it discards the change at the end unless it was committed.
 
     Attributes:
-        command: as given.
-        finished: folder of an earlier run that had to be finished first, and its command.
+        command: see above.
+        finished: folder and command of an earlier run that had to be completed first; None without one.
     """
 
     def __init__(
@@ -88,22 +87,22 @@ class Change:
 
     @classmethod
     def at(cls, places: Places, path: str, manifest: Manifest, signals: Signals | None = None) -> "Change":
-        """A change that an earlier run has written down."""
+        """A change from the manifest of an earlier run."""
         change = cls(places, manifest.head.command, os.path.dirname(path), signals=signals)
         change._path, change._head, change.actions, change.log = path, manifest.head, manifest.actions, manifest.log
         return change
 
     @property
     def path(self) -> str:
-        """The change's own directory, made when it is first needed: most runs find nothing to change."""
+        """The change's own directory, created on first use, as most runs have nothing to change."""
         if self._path is None:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            self._path = _fresh_dir(self.home, f"{stamp}-{self.command}", self.places, dry=self._dry)
+            self._path = _create_dir(self.home, f"{stamp}-{self.command}", self.places, dry=self._dry)
         return self._path
 
     @property
     def head(self) -> Head:
-        """Of the manifest, which must have been written."""
+        """The head of the manifest, which must have been written."""
         assert self._head is not None
         return self._head
 
@@ -112,61 +111,63 @@ class Change:
         return os.path.join(self.path, *filter(None, parts))
 
     def staging(self) -> str:
-        """Path for a new file that :meth:`put` will move into place."""
+        """A path for a new file that :meth:`put` will move into place."""
         self._staged += 1
         return self.inside("after", f"{self._staged:06d}")
 
     # -- preparing ----------------------------------------------------------------------------------------------------
 
     def put(self, path: str, staged: str, mtime_ns: int | None = None) -> None:
-        """A staged file takes a path in the store; what was there is kept."""
+        """Move a staged file to a path in the store; an existing file is backed up."""
         self.places.name_of(path)
         if mtime_ns is not None:
             files.set_times(staged, mtime_ns, mtime_ns)
         self.actions.append(Action("put", os.path.abspath(path), staged=os.path.relpath(staged, self.path)))
 
     def put_content(self, path: str, content: bytes) -> None:
-        """As :meth:`put`, of a small file."""
+        """Like :meth:`put`, for small contents."""
         staged = self.staging()
         with files.make_file(staged) as file:
             file.write(0, content)
         self.put(path, staged)
 
     def remove(self, path: str) -> None:
-        """A file leaves the store and is kept."""
+        """Move a file from the store to the backup."""
         self.places.name_of(path)
         self.actions.append(Action("remove", os.path.abspath(path)))
 
     def zero(self, path: str, start: int, stop: int) -> None:
-        """Bytes [start, stop) of a file become zero; those that are not zero yet are kept."""
+        """Zero bytes [start, stop) of a file; its non-zero bytes are backed up."""
         self.places.path_of(self.places.name_of(path), follow=True)
         self.actions.append(Action("zero", os.path.abspath(path), start=start, stop=stop))
 
     def expect_log(self, files: list[tuple[str, int]], file: str | None, at: int) -> None:
-        """What this change takes for granted: the files of the log, and that nothing is written behind its end.
+        """Record what this change assumes: the files of the log, and that nothing is written behind its end.
 
         Args:
             files: (path, length).
-            file: in which the log ends.
-            at: where in it.
+            file: the file in which the log ends.
+            at: the position of the end in that file.
         """
         self.log = LogEnd(files, file, at, None)
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make it durable, then do it.
+        """Make the change durable, then apply it.
 
         Raises:
-            Refused: a file is not as it was when this change was planned; nothing was changed.
-            Interrupted: a signal came while it was applied.
+            Refused: a file has changed since the planning; nothing was changed.
+            Interrupted: a signal arrived while the change was applied.
         """
-        check_alone(self.root)  # says who came; the next line says what that has changed
-        self._fix()
+        check_alone(self.root)  # names the process; the next line finds what it has changed
+        self._record_current()
         folders = files.folders_from(self.inside("after"))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
-        # all at once, so that the medium is not idle between them; who takes longest begins first
+        # in parallel, so that the disk is not idle in between; the largest files first
         staged.sort(key=lambda path: os.stat(path).st_blocks, reverse=True)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_SYNCS) as pool:
             for _done in pool.map(sync, staged):
                 pass
@@ -175,22 +176,22 @@ class Change:
         beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
         store = identity(self.places)
         self.signals.defer()
-        self._head = Head(manifests.FORMAT, token_hex(8), number, self.command, "committed", store, beside)
-        with self.held_off():  # a broker that came while this was prepared ends it here: nothing was changed yet
+        self._head = Head(manifests.FORMAT, os.urandom(8).hex(), number, self.command, "committed", store, beside)
+        with self.held_off():  # raises if a broker has come since the preparation; nothing was changed yet
             self.write_manifest("committed")
             self.apply()
 
     def held_off(self) -> AbstractContextManager[None]:
-        """No broker loads the store as long as this lasts.
+        """Keep brokers from loading the store inside the ``with`` block.
 
         Raises:
-            Disturbed: one has already, or is about to.
+            Disturbed: one has done so already, or is about to.
         """
         config = os.path.join(self.root, "config", "")
         return held_off(self.root, configs=any(action.path.startswith(config) for action in self.actions))
 
-    def _fix(self) -> None:
-        """Write down what each action finds, and save what no later moment could save."""
+    def _record_current(self) -> None:
+        """Record the current state of each action's file, and save what cannot be saved later."""
         if self._snapshot is not None and (
             changed := self._snapshot.find_changed(action.path for action in self.actions)
         ):
@@ -206,7 +207,7 @@ class Change:
                 raise Refused(f"{action.path}: is neither a file nor a link: move it away; nothing was changed")
             if action.do == "zero":
                 action.kept = f"before/{number:06d}.bytes"
-                # retention and the time search of 4.9 read a file's age from its modification time
+                # retention and the time search of 4.9 use the modification time as a file's age
                 action.mtime_ns = os.stat(action.path).st_mtime_ns
                 folders |= steps.room_for(self.path, self.places, action.kept)
                 steps.save_range(self.path, action)
@@ -226,7 +227,7 @@ class Change:
                 self.log.before = digest_before(file, self.log.at)
 
     def _kept_name(self, path: str) -> str:
-        """Path of a kept file below the run's folder: that in the store, or one of its own for a file outside."""
+        """Path of a backup below the run's folder: the path in the store, or a special one for a file outside."""
         name = self.places.name_of(path)
         if isinstance(name, list):
             name = f"outside/{name[0]}/{name[1]}"
@@ -237,7 +238,7 @@ class Change:
     # -- applying -----------------------------------------------------------------------------------------------------
 
     def survey(self) -> Survey:
-        """How far it is."""
+        """Determine how much of the change has been applied."""
         try:
             since = os.stat(self.inside(manifests.NAME)).st_mtime_ns
         except OSError:
@@ -245,23 +246,23 @@ class Change:
         return Survey(self.places, self.path, Manifest(self.head, self.log, self.actions, since))
 
     def apply(self) -> None:
-        """Carry out a committed change, also one that was interrupted.
+        """Apply a committed change; continues an interrupted one.
 
         Raises:
-            UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
-            Refused: a file has changed while this was carried out.
-            Interrupted: a signal asked to stop.
-            Disturbed: a broker has come in; what is left to do is done by the next writing command.
+            UnreadableStore: a file cannot be moved or written, as on a full disk; it can be continued later.
+            Refused: a file has changed meanwhile.
+            Interrupted: a signal arrived.
+            Disturbed: a broker has come; the next writing command completes the change.
         """
         assert self._head is not None
-        with self.held_off(), self.going_on():
+        with self.held_off(), self.half_done_errors():
             if self._head.format == 1:
                 self.write_manifest("committed")
             mark(self.places, self._head.run, self.path)
             with stage("changing the store", len(self.actions), "changes") as changing:
                 left = self._apply(changing)
             if not left:
-                unmark(self.places)  # before the manifest: a mark always means that something is left to look at
+                unmark(self.places)  # before the manifest, so that a mark always means an unfinished change
                 self.write_manifest("done")
         if self.signals.asked is not None:
             store = self.places.root
@@ -274,13 +275,13 @@ class Change:
             raise self.signals.error(f"all was done before it stopped: {command_line('undo', store)} puts it back")
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Where this fails something is left to do.
+    def half_done_errors(self) -> Iterator[None]:
+        """Convert errors inside the ``with`` block into ones that say that the change is half done.
 
         Raises:
-            UnreadableStore: instead of an OSError.
-            Refused: another process changes the store meanwhile.
-            Disturbed: as it was, and that something is left.
+            UnreadableStore: for an OSError.
+            Refused: for a file changed by another process.
+            Disturbed: for itself, with that addition.
         """
         try:
             yield
@@ -296,13 +297,13 @@ class Change:
             ) from err
 
     def _apply(self, changing: Stage) -> int:
-        """Returns how many actions are left, where a signal came."""
-        # of a run of like actions once for all, for each is a wait for the medium; but before the next kind begins: no
-        # power cut may take back queues and leave the abort file removed
+        """Carry out the actions; returns how many are left after a signal."""
+        # one sync per group of like actions, since each sync waits for the disk; but before the next kind begins: a
+        # power cut must not undo the queues and leave the abort file removed
         left = len(self.actions)
-        for kind, group in groupby(self.actions, key=lambda action: action.do):
+        for do, group in groupby(self.actions, key=lambda action: action.do):
             actions, changed = list(group), set[str]()
-            if kind == "put":
+            if do == "put":
                 for action in actions:
                     steps.keep(self.path, self.places, action, changed)
                 sync_all(changed)  # before anything is replaced
@@ -311,7 +312,7 @@ class Change:
                 if self.signals.asked is not None and left > _LITTLE:
                     break
                 check_alone(self.root)
-                steps.STEPS[kind](self.path, self.places, action, changed)
+                steps.STEPS[do](self.path, self.places, action, changed)
                 left -= 1
                 changing.done += 1
             sync_all(changed)
@@ -323,10 +324,10 @@ class Change:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Forget it if it was not committed, and tell of a write that failed where it was prepared.
+        """Discard the change if it was not committed, and convert errors of failed writes during the preparation.
 
         Raises:
-            Refused: instead of an OSError about the place for backups, which is all that is written to until then.
+            Refused: for an OSError about the backup directory, the only place written to until then.
         """
         text = f"nothing was changed {self._hint}"
         if self._path is not None and not os.path.exists(self.inside(manifests.NAME)):
@@ -339,8 +340,8 @@ class Change:
             if str(named).startswith(self.home) if named is not None else error.errno in NO_ROOM:
                 raise Refused(f"{self.home}: {os.strerror(error.errno or 0)}: {text}") from error
 
-    def _as_this_version(self) -> None:
-        """A run of an earlier version, found to be in order: write down what it did not."""
+    def _upgrade_format(self) -> None:
+        """Add what this version records to the run of an earlier version that was found to be in order."""
         head = self._head
         assert head is not None
         for number, action in enumerate(self.actions):
@@ -354,21 +355,21 @@ class Change:
                 if action.was is None:
                     raise Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
             action.known = True
-        head.format, head.run, head.store = manifests.FORMAT, token_hex(8), identity(self.places)
+        head.format, head.run, head.store = manifests.FORMAT, os.urandom(8).hex(), identity(self.places)
         head.beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
 
     def write_manifest(self, state: str) -> None:
-        """Write down the actions and how far they are, durably."""
+        """Write the actions and their state durably."""
         assert self._head is not None
         if self._head.format == 1:
-            self._as_this_version()
+            self._upgrade_format()
         self._head.state = state
         text = manifests.build(Manifest(self._head, self.log, self.actions), self.places)
         write_durably(self.inside(manifests.NAME), text.encode("utf-8", "surrogateescape"), like=self.places.real)
 
 
-def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
-    """A new folder that says whose it is, and whose name is durable."""
+def _create_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
+    """Create the run's folder, with a file that names its store, durably."""
     path = ""
     try:
         created = make_folders_as(home, places.real)
@@ -390,7 +391,7 @@ def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
 
 
 def _missing_parents(path: str) -> list[str]:
-    """Directories that must be made for a file, innermost first."""
+    """Directories to be created for a file, innermost first."""
     missing = []
     while not os.path.isdir(path := os.path.dirname(path)):
         missing.append(path)

@@ -1,8 +1,8 @@
-"""``manifest.json`` of a run: whose it is, how far it is, what it expects of the log, and its actions, a line each.
+"""``manifest.json`` of a run: its store, its state, what it assumes about the log, and its actions, one per line.
 
-Format 2. Format 1 of earlier versions is read too: it names files by their whole paths and expects nothing of them, so
-that times tell whether something has changed since. Everything in it is checked when it is read, and nothing is
-believed: see :mod:`rmqtool.store.changes.places`.
+This is format 2. Format 1 of earlier versions can be read too: it has absolute paths and no fingerprints of files, so
+changes are detected by modification times. All fields are validated when read, and no path is trusted: see
+:mod:`rmqtool.store.changes.places`.
 """
 
 import json
@@ -20,7 +20,7 @@ from rmqtool.store.disk.segments import read_small
 FORMAT = 2
 NAME = "manifest.json"
 STATES = ("committed", "done", "undoing", "undone", "forgotten")
-_MOST = 1 << 28  # bytes of a manifest; each action takes some hundred
+_MOST = 1 << 28  # bytes of a manifest; each action takes a few hundred
 _BIG = 1 << 63
 _LINE = 1 << 16
 _HEAD = {"format", "run", "number", "command", "state", "store", "beside", "log"}
@@ -33,15 +33,15 @@ _FIELDS = {
 
 @dataclass(slots=True)
 class Action:
-    """One thing that is done to one file. Paths are absolute; kept and staged ones are below the run's folder.
+    """One operation on one file. Paths are absolute; ``kept`` and ``staged`` are relative to the run's folder.
 
     Attributes:
-        was: what was at the path before; None for nothing.
-        put: what is there afterwards.
-        digest: of the range that becomes zero.
-        mtime_ns: that the file keeps although bytes in it become zero.
-        made: directories that are made for it, innermost first.
-        known: whether ``was`` and ``digest`` were written down; format 1 did not.
+        was: the file before; None if there was none.
+        put: the file afterwards.
+        digest: of the range that is zeroed.
+        mtime_ns: modification time that the file keeps when bytes in it are zeroed.
+        made: directories created for it, innermost first.
+        known: whether ``was`` and ``digest`` were recorded; not in format 1.
     """
 
     do: str
@@ -60,14 +60,14 @@ class Action:
 
 @dataclass(slots=True)
 class LogEnd:
-    """What a change takes for granted of the commit log.
+    """What a change assumes about the commit log.
 
     Attributes:
         files: path and length of each file, before the change.
-        file: in which the log ends; None for an empty one.
-        at: byte at which it ends there.
+        file: the file in which the log ends; None for an empty log.
+        at: position of the end in that file.
         behind: digest of the bytes from there to the end of the file.
-        before: digest of some bytes in front of it, by which the log is known; None in runs of earlier versions.
+        before: digest of some bytes before it, to recognize the log; None in runs of earlier versions.
     """
 
     files: list[tuple[str, int]]
@@ -79,11 +79,11 @@ class LogEnd:
 
 @dataclass(slots=True)
 class Head:
-    """The manifest without its actions.
+    """The manifest without log and actions.
 
     Attributes:
-        store: real path, device and inode of the store that the run was about.
-        beside: the run lies in the default place, beside its store, and so goes wherever that goes.
+        store: real path, device and inode of the store.
+        beside: whether the run is in the default place beside its store, and so moves with it.
     """
 
     format: int
@@ -97,16 +97,16 @@ class Head:
 
 @dataclass(slots=True)
 class Manifest:
-    """All of it."""
+    """A complete manifest."""
 
     head: Head
     log: LogEnd | None
     actions: list[Action]
-    written_ns: int = 0  # when the file was
+    written_ns: int = 0  # modification time of the file
 
 
 def build(manifest: Manifest, places: Places) -> str:
-    """The file's text."""
+    """The text of the file."""
     head = {name: getattr(manifest.head, name) for name in Head.__slots__}
     if (log := manifest.log) is not None:
         head["log"] = {
@@ -137,7 +137,7 @@ def _made_name(path: str, action: Action, places: Places) -> Any:
 
 
 def read_head(folder: str) -> Head:
-    """Only the first line, which is all that it takes to see whose run it is and how far.
+    """Read only the first line, which contains the store and the state.
 
     Raises:
         CorruptFile: not a manifest.
@@ -149,18 +149,18 @@ def read_head(folder: str) -> Head:
             line = file.line(_MOST if file.about().st_size < _MOST else _LINE)
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    with _told(path):
+    with _field_errors(path):
         text = line.decode("utf-8", "surrogateescape").rstrip()
         value = json.loads(text + "]}" if text.endswith('"actions": [') else text)
         return _head(value)
 
 
 def read(folder: str, places: Places) -> Manifest:
-    """All of a manifest, checked.
+    """Read and validate a manifest.
 
     Raises:
-        CorruptFile: not a manifest of this store; it names the field.
-        Refused: it is about a file outside the store, which must be named.
+        CorruptFile: not a manifest of this store; the error names the field.
+        Refused: it refers to a file outside the store that must be named in the command.
     """
     path = os.path.join(folder, NAME)
     if os.path.islink(path):
@@ -168,30 +168,30 @@ def read(folder: str, places: Places) -> Manifest:
     data = read_small(path, _MOST)
     if data is None:
         raise UnreadableStore(f"{path}: no such file")
-    with _told(path):
+    with _field_errors(path):
         value = json.loads(data.decode("utf-8", "surrogateescape"))
         head = _head(value)
         if not isinstance(value["actions"], list):
             raise ValueError("actions: no list")
         seen: set[str] = set()
         actions = []
-        for number, one in enumerate(value["actions"]):
+        for number, row in enumerate(value["actions"]):
             try:
-                action = _action(one, head, places)
+                action = _action(row, head, places)
                 for name in (action.path, action.staged, action.kept):
                     if name in seen:
                         raise ValueError(f"{name}: twice")
                     if name is not None:
                         seen.add(name)
             except (ValueError, TypeError, KeyError) as err:
-                raise ValueError(f"actions[{number}]: {_words(err)}") from err
+                raise ValueError(f"actions[{number}]: {_describe(err)}") from err
             actions.append(action)
         log = _log(value["log"], places) if value.get("log") is not None else None
         return Manifest(head, log, actions, os.stat(path).st_mtime_ns)
 
 
-class _told:
-    """Says which file it is that has such a field."""
+class _field_errors:
+    """Converts errors about fields into ones that name the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -206,10 +206,10 @@ class _told:
                 raise Refused(f"{self._path}: {cause}") from error
             cause = cause.__cause__
         if isinstance(error, (ValueError, KeyError, TypeError, RecursionError)):
-            raise CorruptFile(self._path, None, f"not a manifest of this store: {_words(error)}") from error
+            raise CorruptFile(self._path, None, f"not a manifest of this store: {_describe(error)}") from error
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"no {error.args[0]}" if isinstance(error, KeyError) else f"{error}"[:500]
 
 
@@ -259,12 +259,12 @@ def _action(value: Any, head: Head, places: Places) -> Action:
         action.put = _print(
             "put", {"size": value["bytes"], "mtime_ns": value["mtime_ns"], "digest": digest, "link": None}
         )
-        for one in _of(value, "made", list) if "made" in value else ():
-            folder = _legacy_name(one, head, places) if head.format == 1 else one
+        for made in _of(value, "made", list) if "made" in value else ():
+            folder = _legacy_name(made, head, places) if head.format == 1 else made
             if path in places.named and isinstance(folder, dict):
                 folder = _of(folder, "named", str)  # above a file that was named
             else:
-                folder = _name_errors("made", lambda folder=folder: places.path_of(folder, above=True))  # type: ignore[misc]
+                folder = _name_errors("made", lambda name=folder: places.path_of(name, above=True))  # type: ignore[misc]
             if not path.startswith(folder + "/"):
                 raise ValueError("made: not above the file")
             action.made.append(folder)
@@ -278,7 +278,7 @@ def _action(value: Any, head: Head, places: Places) -> Action:
 
 
 def _legacy_name(path: Any, head: Head, places: Places) -> Any:
-    """A whole path of format 1 as this format has it."""
+    """Convert an absolute path of format 1 to a name of this format."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError("path: not absolute")
     root = head.store["path"].rstrip("/") + "/"
@@ -301,11 +301,11 @@ def _log(value: Any, places: Places) -> LogEnd:
         before = None if value.get("before") is None else _of(value, "before", str)
         return LogEnd(files, file, _number(value, "at"), behind, before)
     except (ValueError, TypeError, KeyError, AttributeError) as err:
-        raise ValueError(f"log: {_words(err)}") from err
+        raise ValueError(f"log: {_describe(err)}") from err
 
 
 def _inside(value: dict[str, Any], name: str, folder: str) -> str:
-    """A path in the run's own folder."""
+    """A relative path in the run's own folder."""
     path = _name_errors(name, lambda: checked_relative(value[name]))
     if not path.startswith(folder + "/"):
         raise ValueError(f"{name}: not in {folder}/")
@@ -318,8 +318,8 @@ def _print(name: str, value: Any) -> Print | None:
     if not isinstance(value, dict):
         raise ValueError(f"{name}: no object")
     _only(value, set(Print._fields))
-    texts = [value[one] for one in ("digest", "link")]
-    if any(one is not None and (not isinstance(one, str) or len(one) > 4096) for one in texts):
+    texts = [value[field_name] for field_name in ("digest", "link")]
+    if any(text is not None and (not isinstance(text, str) or len(text) > 4096) for text in texts):
         raise ValueError(f"{name}: no text")
     return Print(_number(value, "size"), _time(value), *texts)
 

@@ -1,4 +1,4 @@
-"""The run of a store that is half done: found, described, finished, or given up."""
+"""Interrupted runs of a store: find, describe, complete or abandon them."""
 
 import os
 from dataclasses import dataclass, field
@@ -9,25 +9,25 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
-from rmqtool.store.changes.survey import How
+from rmqtool.store.changes.survey import Progress
 from rmqtool.store.disk.files import rename
 from rmqtool.words import command_line
 
-_TOLD = 5  # files that an error names
+_MOST_SHOWN = 5  # files named in an error
 UNDOING = "undoing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRun:
-    """A run that is half done, or a problem that keeps writers from a store.
+    """An interrupted run, or another problem that blocks writers.
 
     Attributes:
-        folder: of the run; None where the store's own marker cannot be read.
-        command: that began it; empty where that is not known.
-        undoing: an undo was interrupted, and only an undo goes on with it.
-        problem: why nothing is known of it: its manifest or marker is unreadable, gone, or another store's.
-        differences: file by file, what keeps it from being finished.
-        to_finish: whether the next writing command (or undo, where that was interrupted) finishes it.
+        folder: the run's folder; None if the store's own marker cannot be read.
+        command: the command that started it; empty if unknown.
+        undoing: an undo was interrupted, and only an undo can complete it.
+        problem: why nothing is known about it: its manifest or marker is unreadable, missing, or another store's.
+        differences: per file, what keeps it from being completed.
+        to_finish: whether the next writing command (the next undo, if an undo was interrupted) completes it.
     """
 
     folder: str | None
@@ -41,7 +41,7 @@ class PendingRun:
         return self.problem is None and not self.differences
 
     def reason(self) -> str:
-        """What is the matter."""
+        """What is wrong."""
         if self.problem is not None:
             return self.problem
         action = "an undo" if self.undoing else "a change"
@@ -49,21 +49,21 @@ class PendingRun:
         return f"{action} was interrupted{more}"
 
     def action(self) -> str:
-        """What a plan says of it, before all else."""
+        """The first line of a plan."""
         if self.to_finish:
             return f"finish the interrupted {'undo' if self.undoing else 'run'} in {self.folder}"
         return f"nothing before the interrupted run is out of the way{f' ({self.folder})' if self.folder else ''}"
 
     def warnings(self, root: str) -> list[str]:
-        """What a plan warns of."""
+        """Warnings for a plan."""
         if self.to_finish:
             return [f"an undo was interrupted: finish it with {command_line('undo', root)}"] if self.undoing else []
         first = [self.problem] if self.problem is not None else []
-        return [*first, *(f"cannot be finished: {difference}" for difference in self.differences), way_on(root)]
+        return [*first, *(f"cannot be finished: {difference}" for difference in self.differences), remedy_for(root)]
 
 
-def way_on(root: str) -> str:
-    """What to do about a run that cannot be finished."""
+def remedy_for(root: str) -> str:
+    """What the user can do about a run that cannot be completed."""
     return (
         f"{command_line('undo', root, '--forget')} gives the interrupted run up: the store stays as it is, and the "
         "backup too; recover then makes a new plan"
@@ -71,19 +71,19 @@ def way_on(root: str) -> str:
 
 
 def find(places: Places, home: str | None = None) -> Run | None:
-    """The run that is half done.
+    """The interrupted run; None without one.
 
     Raises:
-        CorruptFile: a manifest, or what the store says of it, cannot be read.
-        Refused: its folder is gone, or another store's.
+        CorruptFile: a manifest or the store's marker cannot be read.
+        Refused: its folder is missing, or belongs to another store.
     """
     known = runs(places, home)
     if (marker := read_marker(places)) is not None:
         run = find_marked(marker, places, home, known)
         if run.state in ("committed", UNDOING):
             return run
-        # the marker goes before a manifest says that it is through, so this was another copy of the store; a run that
-        # was given up says so first
+        # the marker is removed before the manifest is set to its final state, so that state was set for another copy of
+        # the store; for a run that was abandoned it is the other way round
         if run.state != "forgotten" and not _as_left(places, run):
             raise Refused(
                 f"{places.root}: was half changed when this copy of it was made; that run, in {run.path}, has been "
@@ -98,13 +98,13 @@ def find(places: Places, home: str | None = None) -> Run | None:
 
 
 def _as_left(places: Places, run: Run) -> bool:
-    """Whether every file is as the run, which is through, leaves it."""
+    """Whether every file is in the state in which the completed run left it."""
     how = open_run(places, run).survey().how
-    return all(one is (How.AFTER if run.state == "done" else How.BEFORE) for one in how)
+    return all(state is (Progress.AFTER if run.state == "done" else Progress.BEFORE) for state in how)
 
 
 def open_run(places: Places, run: Run, signals: Signals | None = None) -> Change:
-    """A run that was written down.
+    """Load a recorded run.
 
     Raises:
         CorruptFile: not a manifest of this store.
@@ -113,7 +113,7 @@ def open_run(places: Places, run: Run, signals: Signals | None = None) -> Change
 
 
 def pending_runs(places: Places, home: str | None = None) -> list[PendingRun]:
-    """What is half done or in the way, for those who only look: nothing is raised, nothing is written."""
+    """Interrupted runs and other obstacles, for commands that only read: raises and writes nothing."""
     try:
         run = find(places, home)
     except CorruptFile as err:
@@ -133,20 +133,20 @@ def pending_runs(places: Places, home: str | None = None) -> list[PendingRun]:
 
 
 def settle(places: Places, home: str | None = None, signals: Signals | None = None) -> tuple[str, str] | None:
-    """Finish what was interrupted, under the lock; its folder and command, or None.
+    """Complete an interrupted run, under the lock; returns its folder and command, or None.
 
     Raises:
-        Refused: it cannot be finished: the store is not as that run left it, or its folder is gone. Nothing was
-            changed.
+        Refused: it cannot be completed: the store is not in the state in which the run left it, or its folder is
+            missing. Nothing was changed.
         CorruptFile: its manifest cannot be read.
-        UnreadableStore: it cannot be finished for want of room.
+        UnreadableStore: there is no space to complete it.
     """
     try:
         run = find(places, home)
     except Refused as err:
-        raise Refused(f"{err}; or else {way_on(places.root)}") from err
+        raise Refused(f"{err}; or else {remedy_for(places.root)}") from err
     except CorruptFile as err:
-        raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
+        raise CorruptFile(err.path, err.at, f"{err.reason}; {remedy_for(places.root)}") from err
     if run is None:
         unmark(places)
         return None
@@ -155,13 +155,13 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     try:
         change = open_run(places, run, signals)
     except CorruptFile as err:
-        raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
+        raise CorruptFile(err.path, err.at, f"{err.reason}; {remedy_for(places.root)}") from err
     except Refused as err:
-        raise Refused(f"{err}; {way_on(places.root)}") from err
+        raise Refused(f"{err}; {remedy_for(places.root)}") from err
     if differences := _hindrances(change, undoing=False):
         raise Refused(
             f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
-            f"{shorten(differences)}. Nothing was changed. {way_on(places.root)}"
+            f"{shorten(differences)}. Nothing was changed. {remedy_for(places.root)}"
         )
     if signals is not None:
         signals.defer()
@@ -170,20 +170,20 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
 
 
 def _hindrances(change: Change, *, undoing: bool) -> list[str]:
-    """File by file, what keeps a run from being gone on with."""
+    """Per file, what keeps a run from being completed."""
     survey = change.survey()
     tears = [] if undoing else [f"{change.places.show(path)}: {reason}" for path, reason in survey.torn_by()]
     return survey.differences + survey.lacks(undoing=undoing) + tears
 
 
 def refuse_pending(places: Places) -> None:
-    """For writers that keep no backup: they add nothing to a store that is half changed.
+    """Refuse to write to a half-changed store; for writers that keep no backup.
 
     Raises:
-        Refused: it is.
+        Refused: a change was interrupted.
     """
     for run in pending_runs(places):
-        reasons = "; ".join([run.problem] if run.problem else run.differences[:_TOLD])
+        reasons = "; ".join([run.problem] if run.problem else run.differences[:_MOST_SHOWN])
         raise Refused(
             f"{places.root}: a change of it was interrupted{f' ({run.folder})' if run.folder else ''}"
             f"{': ' + reasons if reasons else ''}: see {command_line('recover', places.root, '--dry-run')}"
@@ -191,10 +191,10 @@ def refuse_pending(places: Places) -> None:
 
 
 def forget(places: Places, home: str | None = None) -> str | None:
-    """Give the interrupted run up, under the lock: the store stays as it is, and so does the backup.
+    """Abandon the interrupted run, under the lock: the store and the backup stay as they are.
 
     Returns:
-        What was given up; None where nothing was interrupted.
+        What was abandoned; None if nothing was interrupted.
     """
     try:
         run = find(places, home)
@@ -221,7 +221,7 @@ def forget(places: Places, home: str | None = None) -> str | None:
 
 
 def _set_aside(places: Places, path: str) -> str:
-    """A manifest that cannot be read gets another name, under which nobody looks for it."""
+    """Rename a manifest that cannot be read, so that it is ignored."""
     target, number = f"{path}.forgotten", 1
     while os.path.lexists(target):
         number += 1
@@ -232,6 +232,6 @@ def _set_aside(places: Places, path: str) -> str:
 
 
 def shorten(differences: list[str]) -> str:
-    """Some of them in a line."""
-    more = len(differences) - _TOLD
-    return "; ".join(differences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    """The first few differences, joined to one line."""
+    more = len(differences) - _MOST_SHOWN
+    return "; ".join(differences[:_MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")

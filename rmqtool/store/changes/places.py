@@ -1,7 +1,7 @@
-"""How a manifest names files: below the store, below another commit-log path of it, or given by the user each time.
+"""File names in manifests: relative to the store or to another commit-log path, or named by the user in each command.
 
-A manifest lies in a directory that others may have written, so no name in it is believed: what does not lie
-where a change of this store could have put it is refused before anything is touched.
+A manifest is in a directory that others may have written to, so its names are not trusted: any file that a change to
+this store could not have touched is refused before anything is done.
 """
 
 import os
@@ -12,31 +12,31 @@ from typing import Any
 from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
 
-MARKER = ".rmqtool-pending"  # in the store, while a change of it is half done
+MARKER = ".rmqtool-pending"  # in the store while a change is half done
 _NOT_OURS = {"", "lock", MARKER}
 _NAMED = "named"
 _MOST_PATH = 4000
-# files that may lie outside the store by a symbolic link on the way: only such names are ever written there
+# files that symbolic links may place outside the store; nothing else is ever written there
 _STORE_FILE = re.compile(
     r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?|config/timercheck|compaction/position-checkpoint"
 )
 
 
 class NotNamed(ValueError):
-    """A manifest speaks of a file outside the store."""
+    """A manifest refers to a file outside the store."""
 
 
 class Places:
     """The directories in which a change may touch files.
 
     Args:
-        root: the store, by any of its names.
+        root: the store, by any path.
         logs: all its commit-log paths, in the order of its settings.
-        named: files outside that the user has named in this very command, as of a broadcasting client.
+        named: files outside the store that the user has named in this command, such as a broadcasting client's.
 
     Attributes:
-        root: absolute, as it was given.
-        real: without symbolic links; two names of one store have the same.
+        root: absolute, not resolved.
+        real: with symbolic links resolved; the same for every path of one store.
     """
 
     def __init__(self, root: str, logs: Iterable[str] = (), named: Iterable[str] = ()) -> None:
@@ -48,22 +48,22 @@ class Places:
 
     @property
     def log_folders(self) -> set[str]:
-        """Where files of the log lie."""
+        """Directories of the log's files."""
         return set(self.logs) or {os.path.join(self.root, "commitlog")}
 
     @classmethod
     def of(cls, layout: StoreLayout, named: Iterable[str] = ()) -> "Places":
-        """Those of a store."""
+        """The places of a store."""
         return cls(layout.root, layout.commit_log_paths, named)
 
     def name_of(self, path: str, *, above: bool = False) -> Any:
-        """A file as a manifest has it.
+        """The name of a file in a manifest.
 
         Args:
-            above: it is a directory above a file that a change may touch, which may lie outside by a link.
+            above: whether it is a directory above a changed file, which may be outside by a symbolic link.
 
         Raises:
-            Refused: no change of this store may touch it.
+            Refused: no change to this store may touch it.
         """
         path = os.path.abspath(path)
         if (relative := _below(path, self.root)) is not None:
@@ -79,14 +79,14 @@ class Places:
         return name
 
     def path_of(self, name: Any, *, follow: bool = False, above: bool = False) -> str:
-        """The path of a file in a manifest.
+        """The path of a name in a manifest.
 
         Args:
-            follow: whether it will be written through a link that has its name.
-            above: as in :meth:`name_of`.
+            follow: whether the file is written through a symbolic link.
+            above: see :meth:`name_of`.
 
         Raises:
-            ValueError: it may not be touched.
+            ValueError: the file must not be touched.
         """
         if isinstance(name, dict):
             path = name.get(_NAMED)
@@ -126,20 +126,20 @@ class Places:
                 raise ValueError("a symbolic link leads out of the store")
 
     def show(self, path: str) -> str:
-        """A file for people."""
+        """The path to show: relative to the store if it is inside."""
         return _below(path, self.root) or path
 
 
 def named_outside(paths: Iterable[str | None]) -> list[str]:
-    """Files that a command may change outside the store because its user has named them, and their ``.bak``."""
+    """Files outside the store that the user has named for a command to change, and their ``.bak``."""
     return [name for path in paths if path is not None for name in (path, path + ".bak")]
 
 
 def checked_relative(name: Any) -> str:
-    """A relative path that stays below whatever it is joined to.
+    """Check that a name is a relative path that stays below its base.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     if not isinstance(name, str) or not name or len(name) > _MOST_PATH or "\0" in name:
         raise ValueError("no name of a file")

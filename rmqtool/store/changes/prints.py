@@ -1,6 +1,6 @@
-"""What a file or a range of bytes is known by, so that a later run can tell whether it is still the same.
+"""Fingerprints of files and byte ranges, by which a later run recognizes changes.
 
-Holes and zero bytes count alike: a copy of a store may have the one where the original has the other.
+Holes and zeros are equivalent: a copy of a store may have one where the original has the other.
 """
 
 import os
@@ -13,12 +13,12 @@ from rmqtool.store.disk.files import File, open_file
 
 _BLOCK = 64 << 10
 _PIECE = struct.Struct(">QQ")
-_SMALL = 8 << 20  # bytes on the disk up to which a whole file is read to know it; larger ones go by length and time
+_SMALL = 8 << 20  # files up to this size on disk are hashed; larger ones are compared by length and time
 _SECOND = 1_000_000_000
 
 
 class Print(NamedTuple):
-    """A file, or a symbolic link."""
+    """The fingerprint of a file or symbolic link."""
 
     size: int
     mtime_ns: int
@@ -35,21 +35,21 @@ def digest_of(file: File, start: int, stop: int) -> str:
             data = file.read(at, min(_BLOCK, stop - at))
             if not data:
                 break
-            if kept := data.rstrip(b"\0"):
-                digest.update(_PIECE.pack(at - start, len(kept)))
-                digest.update(kept)
+            if content := data.rstrip(b"\0"):
+                digest.update(_PIECE.pack(at - start, len(content)))
+                digest.update(content)
             at += len(data)
         done = max(at, done)
     return digest.hexdigest()
 
 
 def digest_before(file: File, at: int) -> str:
-    """Digest of the bytes in front of one, by which a file is known that is only written behind it."""
+    """Digest of the bytes before a position; it identifies a file that only changes after it."""
     return digest_of(file, max(at - _BLOCK, 0), at)
 
 
 def print_of(path: str) -> Print | None:
-    """What is at a path now; None when nothing is. Something that is neither file nor link has no size."""
+    """The fingerprint of what is at a path; None if nothing is. Other than files and links have size -1."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -65,23 +65,23 @@ def print_of(path: str) -> Print | None:
     return Print(status.st_size, status.st_mtime_ns, digest)
 
 
-def same(found: Print | None, wanted: Print | None) -> bool:
-    """Whether a file is the one that is wanted: by its content where that is known, else by length and time."""
-    if found is None or wanted is None:
-        return found is wanted
-    if (found.size, found.link) != (wanted.size, wanted.link) or found.size < 0:
+def same(actual: Print | None, wanted: Print | None) -> bool:
+    """Whether two fingerprints match: by content if both have a digest, else by length and time."""
+    if actual is None or wanted is None:
+        return actual is wanted
+    if (actual.size, actual.link) != (wanted.size, wanted.link) or actual.size < 0:
         return False
-    if found.digest is not None and wanted.digest is not None:
-        return found.digest == wanted.digest
-    return _same_time(found.mtime_ns, wanted.mtime_ns)
+    if actual.digest is not None and wanted.digest is not None:
+        return actual.digest == wanted.digest
+    return _same_time(actual.mtime_ns, wanted.mtime_ns)
 
 
 def is_still(path: str, wanted: Print | None) -> bool:
-    """As :func:`same`, of a file that is there now."""
+    """Whether the file at a path matches a fingerprint."""
     return same(print_of(path), wanted)
 
 
 def _same_time(one: int, other: int) -> bool:
-    """Some file systems keep seconds only, which a copy then has."""
+    """Whether two times match; some file systems, and therefore copies, keep whole seconds only."""
     whole = not one % _SECOND or not other % _SECOND
     return one == other or (whole and one // _SECOND == other // _SECOND)

@@ -1,7 +1,7 @@
-"""The runs of a store: where their folders are, whose they are, and which of them is half done.
+"""The recorded runs of a store: their folders, their owners, and which of them was interrupted.
 
-A store that is half changed says so itself, by :data:`rmqtool.store.changes.places.MARKER` in its root: by whatever
-name it is reached, and wherever the run's folder is, or was.
+A half-changed store is marked by a file in its root (:data:`rmqtool.store.changes.places.MARKER`), so that this shows
+by whatever path it is opened, and wherever the run's folder is.
 """
 
 import json
@@ -26,11 +26,11 @@ _MOST_MARKER = 1 << 16
 
 @dataclass(slots=True)
 class Run:
-    """One folder.
+    """The folder of one run.
 
     Attributes:
-        head: of its manifest; None where that cannot be read.
-        problem: why not.
+        head: head of its manifest; None if that cannot be read.
+        problem: why it cannot be read.
     """
 
     path: str
@@ -39,26 +39,26 @@ class Run:
 
     @property
     def state(self) -> str:
-        """As the manifest has it."""
+        """The state in the manifest."""
         return self.head.state if self.head is not None else ""
 
 
 @dataclass(slots=True)
 class Marker:
-    """What a store says of the run that is half done."""
+    """The store's reference to its interrupted run."""
 
     run: str
     folder: str
 
 
 def identity(places: Places) -> dict[str, Any]:
-    """What a store is known by."""
+    """Path, device and inode of a store, by which it is recognized."""
     status = os.stat(places.real)
     return {"path": places.real, "device": status.st_dev, "inode": status.st_ino}
 
 
 def default_home(places: Places) -> str:
-    """Where runs are kept unless a command says otherwise: beside the store itself, not beside a link to it."""
+    """The default directory of runs: beside the store itself, not beside a link to it."""
     return places.real.rstrip("/") + SUFFIX
 
 
@@ -66,7 +66,7 @@ def _homes(places: Places, home: str | None) -> list[str]:
     beside = [
         default_home(places),
         places.root.rstrip("/") + SUFFIX,
-    ]  # earlier versions went by the name that was given
+    ]  # earlier versions used the path as given
     homes: dict[str, str] = {}
     for path in [*([home] if home is not None else []), *beside]:
         homes.setdefault(os.path.realpath(path), os.path.abspath(path))
@@ -74,10 +74,10 @@ def _homes(places: Places, home: str | None) -> list[str]:
 
 
 def runs(places: Places, home: str | None = None) -> list[Run]:
-    """All runs of a store that were written down, oldest first.
+    """All recorded runs of a store, oldest first.
 
     Raises:
-        Refused: the place for backups is no directory, or may not be read.
+        Refused: the backup directory is not a directory, or not readable.
     """
     own: list[Run] = []
     for place in _homes(places, home):
@@ -88,8 +88,8 @@ def runs(places: Places, home: str | None = None) -> list[Run]:
             try:
                 head = manifests.read_head(entry.path)
             except RmqError as err:
-                # it does not say whose it is; in a place that others use too it may be theirs
-                if beside or _owner(entry.path, places):
+                # its owner is unknown; in a shared backup directory it may be another store's
+                if beside or _is_claimed(entry.path, places):
                     own.append(Run(entry.path, None, err))
                 continue
             if _is_own(head, places, beside=beside):
@@ -107,21 +107,21 @@ def _entries(home: str) -> list[Any]:
 
 def _is_own(head: Head, places: Places, *, beside: bool) -> bool:
     if beside and head.beside:
-        return True  # it came with the store
+        return True  # moved or copied together with the store
     if head.format == 1:
         return bool(os.path.realpath(head.store["path"]) == places.real)
     return is_of(head.store, places)
 
 
 def is_of(store: dict[str, Any], places: Places) -> bool:
-    """Whether a run was about this store: at the same path still, or the same directory under another one."""
+    """Whether a run belongs to this store: the path is still the same, or the directory, under another path."""
     own = identity(places)
     moved = (store.get("device"), store.get("inode")) == (own["device"], own["inode"])
     return moved or bool(store.get("path") == own["path"])
 
 
-def _owner(folder: str, places: Places) -> bool:
-    """Whether a folder says that it is of this store."""
+def _is_claimed(folder: str, places: Places) -> bool:
+    """Whether a folder is claimed for this store."""
     try:
         data = read_small(os.path.join(folder, IDENTITY), _MOST_MARKER)
         value = json.loads(data or b"null")
@@ -131,23 +131,23 @@ def _owner(folder: str, places: Places) -> bool:
 
 
 def claim(folder: str, places: Places) -> None:
-    """Write down whose a new folder is."""
+    """Record the owner of a new folder."""
     write_durably(os.path.join(folder, IDENTITY), json.dumps(identity(places)).encode(), like=places.real)
 
 
 def sweep(places: Places, home: str | None = None) -> None:
-    """Remove what runs of this store left that were killed before they had written anything into it."""
+    """Remove leftovers of this store's runs that were killed before they had recorded anything."""
     for place in _homes(places, home):
         beside = os.path.realpath(place) == os.path.realpath(default_home(places))
         for entry in list_dir(place):
             if not entry.is_dir() or not _NAME.fullmatch(entry.name) or os.path.islink(entry.path):
                 continue
-            names = {one.name for one in list_dir(entry.path)}
+            names = {inner.name for inner in list_dir(entry.path)}
             if any(name.startswith("manifest.json") and name != "manifest.json.tmp" for name in names):
                 continue
             if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:
-                continue  # of another store
-            if _owner(entry.path, places) or (beside and IDENTITY not in names):
+                continue  # belongs to another store
+            if _is_claimed(entry.path, places) or (beside and IDENTITY not in names):
                 remove_tree(entry.path)
 
 
@@ -155,22 +155,22 @@ def sweep(places: Places, home: str | None = None) -> None:
 
 
 def mark(places: Places, run: str, folder: str) -> None:
-    """Say in the store that it is half changed."""
+    """Mark the store as half changed."""
     text = json.dumps({"format": 1, "run": run, "folder": os.path.abspath(folder)})
     write_durably(os.path.join(places.root, MARKER), text.encode("utf-8", "surrogateescape"), like=places.real)
 
 
 def unmark(places: Places) -> None:
-    """It is no more."""
+    """Remove that mark."""
     for name in (MARKER + ".tmp", MARKER):
         remove_durably(os.path.join(places.root, name))
 
 
 def read_marker(places: Places) -> Marker | None:
-    """What the store says.
+    """Read the mark; None without one.
 
     Raises:
-        CorruptFile: that cannot be read.
+        CorruptFile: it cannot be read.
     """
     path = os.path.join(places.root, MARKER)
     if os.path.islink(path):
@@ -190,10 +190,10 @@ def read_marker(places: Places) -> Marker | None:
 
 
 def find_marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -> Run:
-    """The run that a store names.
+    """The run that a mark refers to.
 
     Raises:
-        Refused: its folder is gone, or is another store's.
+        Refused: its folder is missing, or belongs to another store.
         CorruptFile: its manifest cannot be read.
     """
     for run in known:
@@ -213,7 +213,7 @@ def find_marked(marker: Marker, places: Places, home: str | None, known: list[Ru
             f"{places.root}: the backup of an interrupted run is in {marker.folder}, which is another run's: bring it "
             "back"
         )
-    if not is_of(head.store, places) and _lives(head.store):
+    if not is_of(head.store, places) and _still_exists(head.store):
         raise Refused(
             f"{places.root}: seems to be a copy of {head.store['path']}, made while a run was half done; the files of "
             f"that run are in {marker.folder}, and belong to the original"
@@ -221,8 +221,8 @@ def find_marked(marker: Marker, places: Places, home: str | None, known: list[Ru
     return Run(marker.folder, head)
 
 
-def _lives(store: dict[str, Any]) -> bool:
-    """Whether the store that a run was about is still at its place."""
+def _still_exists(store: dict[str, Any]) -> bool:
+    """Whether the store of a run still exists at its place."""
     try:
         status = os.stat(store["path"])
     except (OSError, ValueError):
@@ -231,5 +231,5 @@ def _lives(store: dict[str, Any]) -> bool:
 
 
 def next_number(places: Places, home: str | None) -> int:
-    """By which the next run is ordered: clocks step back, and many runs fit into a second."""
+    """The number of the next run, for ordering: clocks may step back, and a second is enough for many runs."""
     return 1 + max((run.head.number for run in runs(places, home) if run.head is not None), default=0)

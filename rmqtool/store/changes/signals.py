@@ -1,6 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP while a store is changed: at once while that is prepared, between two actions while it is
-done.
-"""
+"""SIGINT, SIGTERM and SIGHUP during a change: acted on at once while preparing, between two actions while applying."""
 
 import signal
 import sys
@@ -16,23 +14,23 @@ _ERRORS: dict[int, type[Interrupted]] = {signal.SIGTERM: Terminated, signal.SIGH
 
 
 class Stop(BaseException):
-    """A signal asks to stop, and nothing has been changed yet. Never leaves this package."""
+    """A signal arrived before anything was changed. Caught within this package."""
 
 
 class Signals:
-    """Takes them while it is entered; what a caller has ignored stays ignored, and a caller's own handler runs
-    as soon as that does no harm. Outside the main thread nothing is taken.
+    """Handles signals inside the ``with`` block; ignored signals stay ignored, and a caller's own handler runs as soon
+    as that is safe. Does nothing outside the main thread.
 
     Attributes:
-        asked: number of the first signal that came; None without one.
+        asked: number of the first signal that arrived; None without one.
     """
 
     def __init__(self) -> None:
         self.asked: int | None = None
         self._deferring = False
-        self._late: list[int] = []  # signals that are a caller's own
+        self._late: list[int] = []  # signals for a caller's own handler
         self._before: dict[int, Any] = {}
-        self._told: Callable[[sys.UnraisableHookArgs], Any] | None = None
+        self._previous_hook: Callable[[sys.UnraisableHookArgs], Any] | None = None
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
@@ -42,8 +40,8 @@ class Signals:
                     continue
                 ours = before in (signal.SIG_DFL, signal.default_int_handler)
                 self._before[number] = before
-                signal.signal(number, self._take if ours else self._theirs)
-            self._told, sys.unraisablehook = sys.unraisablehook, self._unraisable
+                signal.signal(number, self._take if ours else self._forward)
+            self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(
@@ -51,8 +49,8 @@ class Signals:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-        if self._told is not None:
-            sys.unraisablehook, self._told = self._told, None
+        if self._previous_hook is not None:
+            sys.unraisablehook, self._previous_hook = self._previous_hook, None
         for number in self._late:
             handler: Callable[[int, FrameType | None], Any] = self._before[number]
             handler(number, None)
@@ -60,45 +58,45 @@ class Signals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         first, self.asked = self.asked is None, self.asked or number
         if first and not self._deferring:
-            self._deferring = True  # what is tidied up now must not be disturbed
+            self._deferring = True  # clean-up must not be disturbed
             raise Stop
 
     def _unraisable(self, what: "sys.UnraisableHookArgs") -> None:
-        """One that comes while Python tidies up is swallowed: it is noted, and no traceback is shown for it."""
-        if self._told is not None and not isinstance(what.exc_value, Stop):
-            self._told(what)
+        """Print no traceback for a Stop raised while Python cleans up; the signal is recorded in ``asked``."""
+        if self._previous_hook is not None and not isinstance(what.exc_value, Stop):
+            self._previous_hook(what)
 
-    def _theirs(self, number: int, frame: FrameType | None) -> None:
+    def _forward(self, number: int, frame: FrameType | None) -> None:
         if self._deferring:
             self._late.append(number)
         else:
             self._before[number](number, frame)
 
     def defer(self) -> None:
-        """From here on signals are only noted. One that came before stops here.
+        """From now on only record signals. If one arrived before, stop here.
 
         Raises:
-            Stop: it did, and that was swallowed.
+            Stop: a signal arrived and its exception was swallowed.
         """
         if self.asked is not None:
             raise Stop
         self._deferring = True
 
     def hold(self) -> None:
-        """From here on signals are only noted, one that came before too."""
+        """From now on only record signals, like one that arrived before."""
         self._deferring = True
 
     def resume(self) -> None:
-        """A change is complete, and the next one is prepared.
+        """Act on signals at once again, after a change is complete and before the next one.
 
         Raises:
-            Stop: a signal came meanwhile.
+            Stop: a signal arrived meanwhile.
         """
         if self.asked is not None:
             raise Stop
         self._deferring = False
 
-    def error(self, words: str) -> Interrupted:
-        """What to raise for the signal that came."""
+    def error(self, text: str) -> Interrupted:
+        """The exception to raise for the signal that arrived."""
         asked = signal.Signals(self.asked or signal.SIGINT)
-        return _ERRORS.get(asked, Interrupted)(f"{asked.name}: {words}")
+        return _ERRORS.get(asked, Interrupted)(f"{asked.name}: {text}")

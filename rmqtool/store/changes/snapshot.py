@@ -1,4 +1,4 @@
-"""What a store's files looked like before a change was planned: a broker's start changes them without the lock."""
+"""The state of a store's files before a change was planned; a starting broker modifies them without the lock."""
 
 import os
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ _Seen = tuple[int, int]  # length, time of modification in ns
 
 
 class Snapshot:
-    """Lengths and times of all files that a change may touch.
+    """Lengths and modification times of all files that a change may touch.
 
     Args:
-        named: files outside the store that belong to them too.
+        named: files outside the store to include.
     """
 
     def __init__(self, layout: StoreLayout, named: Iterable[str] = ()) -> None:
@@ -38,14 +38,14 @@ class Snapshot:
                     status = entry.stat(follow_symlinks=False)
                     self._seen[entry.path] = status.st_size, status.st_mtime_ns
         except OSError:
-            return  # who needs it will say so
+            return  # a reader of the files will report it
 
     def _look(self, path: str) -> None:
         if (now := _now(path)) is not None:
             self._seen[path] = now
 
     def find_changed(self, paths: Iterable[str]) -> list[str]:
-        """Of some paths, and of the log, those that are not as they were."""
+        """Those of the given paths and of the log's files that have changed."""
         log = []
         for folder in self._logs:
             try:

@@ -1,4 +1,4 @@
-"""The single steps of a change. Each can be done twice, and looks once more at what it is about to replace."""
+"""The steps of a change. Each is idempotent, and checks once more what it is about to replace."""
 
 import os
 from collections.abc import Callable
@@ -15,13 +15,13 @@ Folders = set[str]  # whose names must be made durable
 
 
 def room_for(folder: str, places: Places, kept: str) -> Folders:
-    """Make the directory of a kept file."""
+    """Create the directory for a backup."""
     path = os.path.dirname(own_path(folder, kept))
     return {path, *map(os.path.dirname, make_folders_as(path, places.real))}
 
 
 def save_range(folder: str, action: Action) -> None:
-    """Keep the bytes that become zero."""
+    """Back up the bytes that will be zeroed."""
     with open_file(action.path) as file, make_file(own_path(folder, action.kept or ""), 0o600) as out:
         for at, data in file.written_parts(action.start, action.stop):
             if data.strip(b"\0"):
@@ -33,20 +33,20 @@ def save_range(folder: str, action: Action) -> None:
 
 
 def keep(folder: str, places: Places, action: Action, changed: Folders) -> None:
-    """The file that will be replaced gets a second name."""
+    """Back up the file that will be replaced, as a hard link if possible."""
     if action.kept is None or not os.path.exists(own_path(folder, action.staged or "")):
         return
     if not os.path.lexists(kept := own_path(folder, action.kept)):
         changed |= room_for(folder, places, action.kept)
-        still(action)
+        check_unchanged(action)
         link_aside(action.path, kept)
 
 
-def still(action: Action) -> None:
-    """A last look, at what costs nothing.
+def check_unchanged(action: Action) -> None:
+    """Check that a file has not changed, by its length and time if those match.
 
     Raises:
-        Differs: the file is not as it was.
+        Differs: it has changed.
     """
     was = action.was
     if not action.known:
@@ -66,10 +66,10 @@ def still(action: Action) -> None:
 
 
 def put(folder: str, _places: Places, action: Action, changed: Folders) -> None:
-    """The staged file takes its place.
+    """Move the staged file into place.
 
     Raises:
-        Differs: a file has appeared there since it was planned.
+        Differs: a file has appeared there since the planning.
     """
     staged, path = own_path(folder, action.staged or ""), action.path
     changed.update(map(os.path.dirname, (path, *action.made)))
@@ -82,18 +82,18 @@ def put(folder: str, _places: Places, action: Action, changed: Folders) -> None:
 
 
 def remove(folder: str, places: Places, action: Action, changed: Folders) -> None:
-    """The file goes to what is kept."""
+    """Move the file to the backup."""
     assert action.kept is not None
     kept = own_path(folder, action.kept)
     changed.update(map(os.path.dirname, (kept, action.path)))
     if os.path.lexists(action.path):
-        still(action)
+        check_unchanged(action)
         changed |= room_for(folder, places, action.kept)
         move(action.path, kept)
 
 
 def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> None:
-    """The bytes that were kept become zero, and no others.
+    """Zero the bytes that were backed up, and no others.
 
     Raises:
         Differs: something else was written there meanwhile.
@@ -105,7 +105,7 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
             if not data.strip(b"\0"):
                 continue
             old = kept.read(at - action.start, len(data))
-            # an earlier run may have got through a part of it
+            # an earlier run may have zeroed a part of it
             if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
                 raise Differs(f"{path}: was written to at {at} or after it")
             file.write(at, bytes(len(data)))

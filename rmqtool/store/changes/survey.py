@@ -1,4 +1,4 @@
-"""How far each action of a run is, by what is found in the store; and what is there that the run cannot have left."""
+"""Determine how far each action of a run has got from the state of the store, and what other changes there are."""
 
 import os
 import re
@@ -20,8 +20,8 @@ from rmqtool.words import counted
 _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")
 
 
-class How(Enum):
-    """Where an action stands."""
+class Progress(Enum):
+    """How far an action has got."""
 
     BEFORE = "not begun"
     BETWEEN = "begun"
@@ -29,20 +29,20 @@ class How(Enum):
 
 
 class Differs(Exception):
-    """A file is neither as it was nor as the run leaves it."""
+    """A file is neither in its old state nor in the one that the run leaves."""
 
 
 class Survey:
-    """Looks at the store for one run; nothing is written.
+    """Compares a store with one run; writes nothing.
 
     Attributes:
-        how: of each action; None where the file differs.
-        differences: file by file, what is there that should not be, for people.
+        how: progress of each action; None if its file differs.
+        differences: descriptions of the unexpected changes, one per file.
     """
 
     def __init__(self, places: Places, folder: str, manifest: Manifest) -> None:
         self._places, self._folder, self._manifest = places, folder, manifest
-        self.how: list[How | None] = []
+        self.how: list[Progress | None] = []
         self.differences: list[str] = []
         self.paths: list[str] = []  # of the files that differ
         for action in manifest.actions:
@@ -50,40 +50,46 @@ class Survey:
                 for name in (action.staged, action.kept):
                     if name is not None:
                         own_path(folder, name)
-                self.how.append({"put": self._put, "remove": self._remove, "zero": self._zero}[action.do](action))
+                self.how.append(
+                    {"put": self._check_put, "remove": self._check_remove, "zero": self._check_zero}[action.do](action)
+                )
             except (Differs, OSError) as err:
                 self.how.append(None)
                 self._differs(action.path, f"{err}")
         if manifest.log is not None:
-            for path, difference in self._log():
+            for path, difference in self._check_log():
                 self._differs(path, difference)
 
-    def _differs(self, path: str, words: str) -> None:
-        self.differences.append(f"{self._places.show(path)}: {words}")
+    def _differs(self, path: str, text: str) -> None:
+        self.differences.append(f"{self._places.show(path)}: {text}")
         self.paths.append(path)
 
     def lacks(self, *, undoing: bool) -> list[str]:
-        """Files of the run's own that are gone or changed, so that it cannot be finished, or not be undone."""
+        """Files of the run itself that are missing or changed, so that it cannot be completed (or undone)."""
         missing = []
         for action, how in zip(self._manifest.actions, self.how, strict=True):
-            if not undoing and action.do == "put" and how is How.BEFORE:
+            if not undoing and action.do == "put" and how is Progress.BEFORE:
                 if not is_still(self._inside(action.staged), action.put):
                     missing.append(f"{self._inside(action.staged)}: is not what was to be put in place")
-            elif action.kept is not None and how in ((How.AFTER, How.BETWEEN, None) if undoing else (How.BETWEEN,)):
+            elif action.kept is not None and how in (
+                (Progress.AFTER, Progress.BETWEEN, None) if undoing else (Progress.BETWEEN,)
+            ):
                 kept = self._inside(action.kept)
                 if how is None and not os.path.lexists(kept):
-                    continue  # the run has not come to it
-                good = self._kept_range(action) if action.do == "zero" else self._kept_file(action)
-                if not good:
+                    continue  # the run has not reached it
+                intact = self._kept_range(action) if action.do == "zero" else self._kept_file(action)
+                if not intact:
                     missing.append(f"{kept}: is not what was kept")
         return missing
 
     def gaps(self) -> list[tuple[str, str]]:
-        """Files of the log that may not be put back: those that came behind them have gone since, by another run that
-        deletes for good, or by a broker. A change that expects something of the log says so itself.
+        """Log files that cannot be put back because the files after them have been deleted since.
+
+        They were deleted by a run that keeps no backup, or by a broker. A change that has expectations of the log
+        covers this itself.
 
         Returns:
-            (path, what is missing behind it).
+            (path, description of the gap).
         """
         if self._manifest.log is not None or self._manifest.head.format == 1:
             return []
@@ -99,11 +105,12 @@ class Survey:
         ]
 
     def torn_by(self) -> list[tuple[str, str]]:
-        """Files of the log that may not be removed any more: files before them have come back since, by the undo of an
-        earlier run. A change that expects something of the log says so itself.
+        """Log files that cannot be removed any more because files before them have come back since.
+
+        They came back when an earlier run was undone. A change that has expectations of the log covers this itself.
 
         Returns:
-            (path, where the log would have a gap).
+            (path, description of the gap that it would leave).
         """
         if self._manifest.log is not None or self._manifest.head.format == 1:
             return []
@@ -117,18 +124,18 @@ class Survey:
         ]
 
     def _removed_of_log(self) -> dict[int, tuple[str, int]]:
-        """Base to (path, size) of each file of the log that the run removes."""
+        """(path, size) of each log file that the run removes, by base offset."""
         removed: dict[int, tuple[str, int]] = {}
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
             if action.do == "remove" and base is not None and not _QUEUE.match(self._places.show(action.path)):
-                where = action.path if how is How.BEFORE else self._inside(action.kept)
+                where = action.path if how is Progress.BEFORE else self._inside(action.kept)
                 with suppress(OSError):  # reported already
                     removed[base] = action.path, os.stat(where).st_size
         return removed
 
     def _others_of_log(self, removed: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
-        """The same of the files that are there beside those, in the same folders and in those of the log."""
+        """(path, size) of the other log files in the same directories and in those of the log, by base offset."""
         others: dict[int, tuple[str, int]] = {}
         folders = {os.path.dirname(path) for path, _size in removed.values()} | set(self._places.log_folders)
         for folder in sorted(folders) if removed else ():
@@ -158,24 +165,24 @@ class Survey:
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
-    def _put(self, action: Action) -> How:
+    def _check_put(self, action: Action) -> Progress:
         now = print_of(action.path)
         staged = os.path.lexists(self._inside(action.staged))
         before = self._is_before(now, action)
         if same(now, action.put) and not (before and staged):
-            return How.AFTER
+            return Progress.AFTER
         if before:
-            return How.BEFORE
+            return Progress.BEFORE
         raise Differs(_change(now, action.was if staged else action.put))
 
-    def _remove(self, action: Action) -> How:
+    def _check_remove(self, action: Action) -> Progress:
         now = print_of(action.path)
         if now is None:
             if not os.path.lexists(self._inside(action.kept)):
                 raise Differs("is gone, and not kept")
-            return How.AFTER
+            return Progress.AFTER
         if self._is_before(now, action):
-            return How.BEFORE
+            return Progress.BEFORE
         raise Differs(_change(now, action.was if action.known else None))
 
     def _is_before(self, now: Print | None, action: Action) -> bool:
@@ -185,7 +192,7 @@ class Survey:
             return action.do == "put" and action.kept is None
         return now.size >= 0 and now.mtime_ns <= self._manifest.written_ns
 
-    def _zero(self, action: Action) -> How:
+    def _check_zero(self, action: Action) -> Progress:
         start, stop = action.start, action.stop
         try:
             file = open_file(action.path)
@@ -197,19 +204,19 @@ class Survey:
             if size != wanted and (action.known or size < wanted):
                 raise Differs(f"has {size} bytes, not {wanted}")
             if action.known and digest_of(file, start, stop) == action.digest:
-                return How.BEFORE
+                return Progress.BEFORE
             kept_path = self._inside(action.kept)
             try:
                 kept = open_file(kept_path, link=False)
             except OSError as err:
                 if any(data.strip(b"\0") for _at, data in file.written_parts(start, stop)):
                     raise Differs("the range that becomes zero is not as it was, and not kept") from err
-                return self._against(file, None, start, stop)
+                return self._compare(file, None, start, stop)
             with kept:
-                return self._against(file, kept, start, stop)
+                return self._compare(file, kept, start, stop)
 
-    def _against(self, file: File, kept: File | None, start: int, stop: int) -> How:
-        """Every byte of the range is the kept one, or zero already."""
+    def _compare(self, file: File, kept: File | None, start: int, stop: int) -> Progress:
+        """Compare the range with its backup: every byte must be the same, or zero already."""
         foreign, first, left = 0, -1, False
         for at, data in file.written_parts(start, stop):
             if not data.strip(b"\0"):
@@ -223,11 +230,11 @@ class Survey:
             left = True
         if foreign:
             raise Differs(f"{foreign} bytes were written since between {start} and {stop}, the first at {first}")
-        return How.BETWEEN if left else How.AFTER
+        return Progress.BETWEEN if left else Progress.AFTER
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
-    def _log(self) -> Iterator[tuple[str, str]]:
+    def _check_log(self) -> Iterator[tuple[str, str]]:
         log, manifest = self._manifest.log, self._manifest
         assert log is not None
         known = {path for path, _size in log.files}
@@ -247,9 +254,9 @@ class Survey:
                 if offset_name(entry.name) is not None and entry.path not in known:
                     yield entry.path, "is a new file of the log"
         if log.file is not None and log.file not in removed:
-            yield from self._around(log.file, log, behind=log.file not in changed)
+            yield from self._check_log_end(log.file, log, behind=log.file not in changed)
 
-    def _around(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
+    def _check_log_end(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
         at = log.at
         try:
             file = open_file(path)
@@ -268,7 +275,7 @@ def own_path(folder: str, name: str) -> str:
     """A path in a run's own folder.
 
     Raises:
-        Differs: a symbolic link leads out of it.
+        Differs: a symbolic link leads out of the folder.
     """
     path = os.path.join(folder, name)
     above = os.path.realpath(os.path.dirname(path))

@@ -1,7 +1,7 @@
-"""Put back what a writing command replaced, from the manifest of its change.
+"""Undo a writing command: put back what it replaced, from the manifest of its change.
 
-Done only while the store is still as that command left it: a broker that has run since has built on it. A killed undo
-is finished by the next one, and what a killed command had done by then is undone too.
+This works only while the store is in the state in which the command left it, since a broker that has run since has
+built on that. A killed undo is completed by the next one; of a killed command, everything it had done so far is undone.
 """
 
 import os
@@ -13,7 +13,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
-from rmqtool.store.changes.pending import find, forget, open_run, shorten, way_on
+from rmqtool.store.changes.pending import find, forget, open_run, remedy_for, shorten
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
@@ -24,47 +24,47 @@ from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
 
 _PIECE = 1 << 20
-_LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
+_LITTLE = 8  # on a signal, this many remaining actions are still carried out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoReport:
-    """What an undo would do, or did."""
+    """What an undo would do or has done."""
 
     store: str
-    backup: str | None  # the change that is undone; None when there is none left
+    backup: str | None  # folder of the change; None if there is nothing to undo
     actions: list[str] = field(default_factory=list)
-    conflicts: list[str] = field(default_factory=list)  # files that are not as the command left them
+    conflicts: list[str] = field(default_factory=list)  # files that have changed since the command
     applied: bool = False
     reasons: list[str] = field(default_factory=list)  # how they differ
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
 def _newest(places: Places, home: str | None, signals: Signals | None = None) -> Change | None:
-    """The run that is half done, else the last one that is not undone yet.
+    """The interrupted run, else the latest one that has not been undone.
 
     Raises:
         CorruptFile: a manifest cannot be read.
-        Refused: what is half done cannot be found.
+        Refused: the interrupted run cannot be found.
     """
     try:
         if (run := find(places, home)) is not None:
             return open_run(places, run, signals)
     except Refused as err:
-        raise Refused(f"{err}; or else {way_on(places.root)}") from err
+        raise Refused(f"{err}; or else {remedy_for(places.root)}") from err
     done = [run for run in runs(places, home) if run.state == "done"]
     return open_run(places, done[-1], signals) if done else None
 
 
 def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
-    """What an undo would do; nothing is written.
+    """What an undo would do; writes nothing.
 
     Raises:
         CorruptFile: a manifest cannot be read.
-        Refused: what is half done cannot be found.
+        Refused: the interrupted run cannot be found.
     """
     places = root if isinstance(root, Places) else Places(root)
     change = _newest(places, home)
@@ -75,11 +75,11 @@ def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
 
 
 def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
-    gaps = [path for path, _words in survey.gaps()]
+    gaps = [path for path, _description in survey.gaps()]
     return UndoReport(
         store=change.places.root,
         backup=change.path,
-        actions=_words(change),
+        actions=_describe(change),
         conflicts=list(dict.fromkeys(survey.paths + gaps)),
         reasons=_differences(change, survey) + survey.lacks(undoing=True),
         applied=applied,
@@ -87,7 +87,7 @@ def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
 
 
 def _differences(change: Change, survey: Survey) -> list[str]:
-    """What speaks against it, for people."""
+    """The reasons against an undo."""
     return survey.differences + [f"{change.places.show(path)}: {reason}" for path, reason in survey.gaps()]
 
 
@@ -95,7 +95,7 @@ def undo(root: str | Places, home: str | None = None, *, force: bool = False) ->
     """Undo the last writing command of a store, under the broker's lock.
 
     Args:
-        force: also where a file has changed since; what is there now is kept in the change's ``after/``.
+        force: undo it even if files have changed since; their current state is saved in the change's ``after/``.
 
     Raises:
         Refused: the store is in use, or has changed since.
@@ -121,7 +121,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     report = _report(change, survey, applied=True)
     differences = _differences(change, survey)
     if differences and not force:
-        way = f". {way_on(places.root)}" if head.state != "done" else ""
+        way = f". {remedy_for(places.root)}" if head.state != "done" else ""
         raise Refused(
             f"{shorten(differences)}: has changed since: nothing was changed; --force puts the old ones back "
             f"all the same, and keeps what is there now{way}"
@@ -129,7 +129,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     if lacks := survey.lacks(undoing=True):
         raise Refused(f"{change.path}: {shorten(lacks)}: nothing was changed")
     signals.defer()
-    with change.held_off(), change.going_on(), stage("putting back", len(change.actions), "changes") as back:
+    with change.held_off(), change.half_done_errors(), stage("putting back", len(change.actions), "changes") as back:
         change.write_manifest("undoing")
         mark(places, change.head.run, change.path)
         left = len(change.actions)
@@ -140,7 +140,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
             check_alone(places.root)
             if how is None:
                 _save(change, action)
-            # also where that was begun, or never done: each looks itself for what is left
+            # even if it was only begun, or never carried out: each function checks what remains to be done
             {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](change, action)
             left -= 1
             back.done += 1
@@ -157,10 +157,10 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
 
 
 def give_up(root: str | Places, home: str | None = None) -> str | None:
-    """Forget what was interrupted, under the lock: the store stays as it is, the backup too.
+    """Abandon the interrupted run, under the lock: the store and the backup stay as they are.
 
     Returns:
-        What was given up; None where nothing was interrupted.
+        What was abandoned; None if nothing was interrupted.
 
     Raises:
         Refused: the store is in use.
@@ -170,7 +170,7 @@ def give_up(root: str | Places, home: str | None = None) -> str | None:
         return forget(places, home)
 
 
-def _words(change: Change) -> list[str]:
+def _describe(change: Change) -> list[str]:
     names = {"put": "put back", "remove": "put back", "zero": "write the old bytes into"}
     return [
         f"{names[action.do] if action.kept is not None else 'remove'} {os.path.relpath(action.path, change.root)}"
@@ -179,7 +179,7 @@ def _words(change: Change) -> list[str]:
 
 
 def _save(change: Change, action: Action) -> None:
-    """Keep what is there now and should not be; the store still has it, too."""
+    """Save the current, unexpected state of a file without removing it."""
     folder = change.inside("after", "replaced")
     created = make_folders_as(folder, change.places.real)
     if not os.path.lexists(action.path):
@@ -187,7 +187,7 @@ def _save(change: Change, action: Action) -> None:
     number = 1
     while os.path.lexists(target := os.path.join(folder, f"{number:06d}-{os.path.basename(action.path)}")):
         number += 1
-    if action.do == "zero":  # it is written to, so a second name would not keep it
+    if action.do == "zero":  # it will be written to, so a hard link would not preserve it
         _copy_range(change, action, target)
     else:
         link_aside(action.path, target)
@@ -212,12 +212,12 @@ def _unput(change: Change, action: Action) -> None:
         if os.path.lexists(path) and not os.path.lexists(staged):
             link_aside(path, staged)
             sync(os.path.dirname(staged))
-        _made_again(path)
+        _recreate_parents(path)
         move(kept, path)
     if os.path.isdir(os.path.dirname(path)):
         sync(os.path.dirname(path))
     for directory in action.made:
-        with suppress(OSError):  # something else is in it by now
+        with suppress(OSError):  # it may contain something else by now
             remove_folder(directory)
             sync(os.path.dirname(directory))
 
@@ -225,17 +225,17 @@ def _unput(change: Change, action: Action) -> None:
 def _unremove(change: Change, action: Action) -> None:
     kept, path = own_path(change.path, action.kept or ""), action.path
     if os.path.lexists(kept):
-        _made_again(path)
+        _recreate_parents(path)
         move(kept, path)
         sync(os.path.dirname(path))
 
 
-def _made_again(path: str) -> None:
+def _recreate_parents(path: str) -> None:
     sync_all(set(map(os.path.dirname, make_folders(os.path.dirname(path)))))
 
 
 def _unzero(change: Change, action: Action) -> None:
-    """The range becomes what it was, byte for byte, zeros too."""
+    """Restore the range byte for byte, zeros included."""
     path, start, length = action.path, action.start, action.stop - action.start
     accessed = os.stat(path).st_atime_ns
     kept_path = own_path(change.path, action.kept or "")

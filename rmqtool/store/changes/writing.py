@@ -1,4 +1,4 @@
-"""The one way in which a command changes a store: lock, finish or refuse what is half done, sweep, change, commit."""
+"""The one way for a command to change a store: lock, complete or refuse interrupted runs, clean up, change, commit."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,19 +19,19 @@ from rmqtool.store.layout.paths import StoreLayout
 def changing(
     layout: StoreLayout, command: str, backup: str | None = None, *, named: Iterable[str] = ()
 ) -> Iterator[Change]:
-    """Change a store under the broker's lock. What was interrupted before is finished first, which ``finished`` of what
-    is given tells. Nothing is changed before :meth:`Change.commit`.
+    """Change a store under the broker's lock. An interrupted run is completed first; :attr:`Change.finished` then tells
+    which. Nothing is changed before :meth:`Change.commit`.
 
     Args:
-        layout: read it again inside: finishing a run may have changed it.
-        command: for the folder's name.
-        backup: directory for what is replaced, instead of the one beside the store.
-        named: files outside the store that the user has named, and that may be changed too.
+        layout: read it again inside, since completing a run may have changed the store.
+        command: for the name of the run's folder.
+        backup: directory for backups, instead of the one beside the store.
+        named: files outside the store that the user has named and that may be changed.
 
     Raises:
-        Refused: the store is in use, or half changed in a way that cannot be finished, or the place for what is
-            replaced is one of its own directories.
-        CorruptFile: what says so cannot be read.
+        Refused: the store is in use, or half changed by a run that cannot be completed, or the backup directory is in
+            one of the store's own directories.
+        CorruptFile: a manifest or marker cannot be read.
         Interrupted: SIGINT or SIGTERM.
     """
     if backup is not None and (part := layout.part_with(backup)) is not None:
@@ -57,7 +57,7 @@ def changing(
 
 @contextmanager
 def planning(root: str) -> Iterator[Change]:
-    """As :func:`changing`, for a plan: the store is only read, and what is staged is thrown away.
+    """Like :func:`changing`, for a plan: the store is only read, and staged files are discarded.
 
     Raises:
         Interrupted: SIGINT or SIGTERM.
@@ -66,7 +66,7 @@ def planning(root: str) -> Iterator[Change]:
         with suppress(Stop), ExitStack() as stack:
             directory = stack.enter_context(temporary_folder())
             change = stack.enter_context(Change(root, "plan", directory, PLAN_HINT, dry=True))
-            stack.callback(signals.hold)  # a signal that comes while the folder is removed must not leave half of it
+            stack.callback(signals.hold)  # a signal must not interrupt the removal of the folder
             yield change
         if signals.asked is not None:
             raise signals.error("nothing was changed")

@@ -24,7 +24,7 @@ def check_configuration(ctx: Context, conf: BrokerConf, found: list[Misfit], *, 
         if misfit.set is not None:
             about["steps"] = by_hand(f"set {misfit.set} in {conf.path}")
             mending |= dict.fromkeys(misfit.names, about["steps"])
-        names, silent = ", ".join(misfit.names), "" if misfit.said else " not set"
+        names, silent = ", ".join(misfit.names), "" if misfit.stated else " not set"
         ctx.found.situation.unfit |= misfit.stops
         ctx.found.add(
             "conf-size",

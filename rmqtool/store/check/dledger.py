@@ -41,7 +41,7 @@ class _Check:
                 self._end(file, position, entry, last=file.base >= last_used)
                 ended = file if entry.ending is Ending.UNWRITTEN and file.base < last_used else None
                 if ended is not None:
-                    self._broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
+                    self._report_broken(ended, position, "an entry, or a blank", "zeros, and another file with entries")
                     self.before = None
             else:
                 self._entry(file, position, entry)
@@ -52,7 +52,7 @@ class _Check:
         """Offset of the last file with anything in it."""
         return max((file.base for file in self.log.data if has_bytes(file.path, 0, file.size)), default=0)
 
-    def _broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
+    def _report_broken(self, file: Segment, position: int, expected: str, actual: str) -> None:
         self.ctx.found.add(
             "dledger-entry", self.ctx.name(file.path), offset=position - file.base, expected=expected, actual=actual
         )
@@ -62,28 +62,28 @@ class _Check:
             return
         at = position - file.base
         if not last or next_in_file(file, at + 1 + HEAD_SIZE) < file.size:
-            self._broken(file, position, "an entry", end.reason)
+            self._report_broken(file, position, "an entry", end.reason)
             self.before = None
         else:
             name = self.ctx.name(file.path)
             self.ctx.found.add("dledger-torn", name, offset=at, expected="a whole entry, or zeros", actual=end.reason)
 
     def _entry(self, file: Segment, position: int, entry: DLedgerEntry) -> None:
-        found, name, at = self.ctx.found, self.ctx.name(file.path), position - file.base
+        findings, name, at = self.ctx.found, self.ctx.name(file.path), position - file.base
         if entry.position != position:
-            self._broken(file, position, f"position {position}", f"position {entry.position}")
+            self._report_broken(file, position, f"position {position}", f"position {entry.position}")
         if entry.body_crc:
-            body = file.mapped()[at + HEAD_SIZE : at + entry.size]
+            body = file.map()[at + HEAD_SIZE : at + entry.size]
             if (checksum := crc32(body)) != entry.body_crc & 0xFFFFFFFF:
-                words = f"0x{checksum:08X}", f"0x{entry.body_crc & 0xFFFFFFFF:08X}"
-                found.add("dledger-crc", name, offset=at, expected=words[0], actual=words[1])
+                checksums = f"0x{checksum:08X}", f"0x{entry.body_crc & 0xFFFFFFFF:08X}"
+                findings.add("dledger-crc", name, offset=at, expected=checksums[0], actual=checksums[1])
         if self.before is not None:
             if entry.index != self.before.index + 1:
                 expected = f"index {self.before.index + 1}"
-                found.add("dledger-gap", name, offset=at, expected=expected, actual=f"index {entry.index}")
+                findings.add("dledger-gap", name, offset=at, expected=expected, actual=f"index {entry.index}")
             if entry.term < self.before.term:
                 expected = f"term {self.before.term} or later"
-                found.add("dledger-term", name, offset=at, expected=expected, actual=f"term {entry.term}")
+                findings.add("dledger-term", name, offset=at, expected=expected, actual=f"term {entry.term}")
         unit = self.log.unit(entry.index)
         if unit is None or unit != (entry.magic, position, entry.size, entry.index, entry.term):
             actual = "nothing is written" if unit is None else f"byte {unit.position}, {unit.size} bytes"
@@ -109,14 +109,14 @@ class _Check:
             )
 
     def _marks(self) -> None:
-        found, name = self.ctx.found, f"{self.ctx.name(self.log.folder)}/checkpoint"
+        findings, name = self.ctx.found, f"{self.ctx.name(self.log.folder)}/checkpoint"
         try:
             _end, committed = self.log.marks()
             last = self.before.index if self.before is not None else -1
             if committed > last:
-                found.add("dledger-lost", name, count=committed - last, expected=f"at most {last}", actual=committed)
+                findings.add("dledger-lost", name, count=committed - last, expected=f"at most {last}", actual=committed)
             elif (behind := self.log.uncommitted()) is not None:
-                words = f"{counted(behind.entries, 'message')} from physical offset {behind.physical_offset} on"
-                found.add("dledger-uncommitted", name, count=behind.entries, expected=committed, actual=words)
+                actual = f"{counted(behind.entries, 'message')} from physical offset {behind.physical_offset} on"
+                findings.add("dledger-uncommitted", name, count=behind.entries, expected=committed, actual=actual)
         except (FormatError, RmqError) as err:
-            found.add("file-unreadable", name, actual=str(err))
+            findings.add("file-unreadable", name, actual=str(err))

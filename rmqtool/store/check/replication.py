@@ -35,10 +35,12 @@ def _epochs(ctx: Context) -> None:
     if not epoch.is_increasing(epochs):
         text = ", ".join(f"{epoch.epoch} at {epoch.start_offset}" for epoch in epochs[:10])
         ctx.found.add("epoch-order", EPOCHS, expected="increasing epochs and offsets", actual=text)
-    for one in epochs:
-        if one.start_offset > ctx.log_seen.end and not ctx.log_seen.absent:
+    for entry in epochs:
+        if entry.start_offset > ctx.log_seen.end and not ctx.log_seen.absent:
             expected = f"at most {ctx.log_seen.end}"
-            ctx.found.add("epoch-ahead", EPOCHS, expected=expected, actual=f"epoch {one.epoch} at {one.start_offset}")
+            ctx.found.add(
+                "epoch-ahead", EPOCHS, expected=expected, actual=f"epoch {entry.epoch} at {entry.start_offset}"
+            )
 
 
 def _content(ctx: Context, name: str) -> bytes | None:

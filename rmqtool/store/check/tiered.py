@@ -87,9 +87,9 @@ class _Check:
                 self.ctx.found.add("tiered-missing", METADATA, actual=actual, **about)
             elif file.size < segment.size:
                 self.ctx.found.add("tiered-short", self.ctx.name(file.path), actual=f"{file.size} bytes", **about)
-        for one, after in pairwise(segments):
-            if one.type != INDEX and one.base_offset + one.size != after.base_offset:
-                expected = f"{path}: a segment of type {one.type} at {one.base_offset + one.size}"
+        for before, after in pairwise(segments):
+            if before.type != INDEX and before.base_offset + before.size != after.base_offset:
+                expected = f"{path}: a segment of type {before.type} at {before.base_offset + before.size}"
                 self.ctx.found.add("tiered-gap", METADATA, expected=expected, actual=after.base_offset)
 
     def _queue(self, path: str) -> None:

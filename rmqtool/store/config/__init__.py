@@ -1,1 +1,1 @@
-"""The JSON files below ``config/``, as a broker takes them."""
+"""The JSON files below ``config/``, read as a broker reads them."""

@@ -1,7 +1,8 @@
-"""The JSON files below ``config/``: read, distinguished, and checked (common.ConfigManager; store-formats 1.3).
+"""The JSON files below ``config/``: reading, classifying and checking (common.ConfigManager; store-formats 1.3).
 
-Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or one database for all
-three (``useSingleRocksDBForAllConfigs=true`` since 5.4, or ``configManagerVersion=v2``): they read as the files would.
+If the broker keeps its queues in RocksDB (``storeType=defaultRocksDB``), three of the files are databases instead, or
+one database for all three (``useSingleRocksDBForAllConfigs=true`` since 5.4, or ``configManagerVersion=v2``). They are
+read into the same models as the files.
 """
 
 from collections.abc import Iterator
@@ -27,20 +28,20 @@ class ConfigFileInfo(NamedTuple):
 
     name: str
     size: int
-    kind: str | None  # name of its model; None for a file that is none of the broker's JSON files
-    error: str | None  # why a broker could not read it
+    kind: str | None  # name of its model; None if it is not one of the broker's JSON files
+    error: str | None  # why a broker could not read it; None if it could
 
 
 def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigFile | None:
-    """A config file by its model; None when it does not exist.
+    """Read a config file into its model; None if it does not exist.
 
     Args:
-        bak: read ``<name>.bak``, the generation before.
+        bak: read ``<name>.bak``, the previous generation.
 
     Raises:
-        CorruptFile: not JSON as brokers write it, or not of this file's shape.
-        UnreadableStore: cannot be read, or no such kind of file.
-        MissingRuntime: it is in RocksDB, and there is no library to read it.
+        CorruptFile: not JSON as brokers write it, or not with this file's structure.
+        UnreadableStore: it cannot be read, or a broker has no such file.
+        MissingRuntime: it is in RocksDB, and the library to read that is not installed.
     """
     name = name + ".bak" if bak else name
     model = kind_of(name)
@@ -70,13 +71,13 @@ def _parse(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
 
 
 def config_database(layout: StoreLayout, name: str) -> Database | None:
-    """The database that a broker keeps in place of a file; None where it keeps the file.
+    """The database that a broker keeps in place of a file; None if it keeps the file.
 
-    A broker with ``storeType=defaultRocksDB`` has all of these databases. One that has gone back to files leaves them,
-    and they say what was true then.
+    A broker with ``storeType=defaultRocksDB`` keeps all of these databases. When it goes back to files it leaves them
+    behind, with their state of that time.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
     """
     place = config_place(layout, name)
@@ -84,10 +85,10 @@ def config_database(layout: StoreLayout, name: str) -> Database | None:
 
 
 def config_place(layout: StoreLayout, name: str) -> str | None:
-    """Where below the store that database lies; None where the broker keeps the file.
+    """The path of that database relative to the store; None if the broker keeps the file.
 
-    Where the settings do not say which it is, and there are several, the one that was written last counts. A broker
-    that has its queues in files keeps these tables in files, too.
+    If there are several and the settings do not select one, the one written last counts. A broker with its queues in
+    files keeps these tables in files, too.
     """
     table = TABLES.get(name)
     if table is None or place_of(layout.root) is not None:
@@ -106,7 +107,7 @@ def config_place(layout: StoreLayout, name: str) -> str | None:
 
 
 def _mtime(layout: StoreLayout, name: str, place: str | None) -> int:
-    """When the newest file of a database, or the file of that name, was last written; ns since the epoch."""
+    """The last modification, in ns since the epoch, of a database (its newest file) or of the file of that name."""
     entries = layout.entries(place) if place is not None else layout.entries("config")
     return max((entry.mtime_ns for entry in entries if place is not None or entry.name == name), default=0)
 
@@ -119,7 +120,7 @@ def _value(database: Database, name: str) -> dict[Key, Value]:
 
 
 def _advice(layout: StoreLayout, name: str) -> str:
-    """What the generation before is worth, for the one who sees a broken file."""
+    """A remark on the state of the previous generation, for the error about a broken file."""
     model = kind_of(name)
     if name.endswith(".bak") or model is None:
         return ""
@@ -134,11 +135,11 @@ def _advice(layout: StoreLayout, name: str) -> str:
 
 
 def raw_config(layout: StoreLayout, name: str) -> Any:
-    """A config file as plain values, whatever its kind.
+    """Read a config file of any kind as plain values.
 
     Raises:
         CorruptFile: not JSON as brokers write it.
-        UnreadableStore: there is no such file.
+        UnreadableStore: the file does not exist.
     """
     if "/" in name or name in ("", ".", ".."):
         raise UnreadableStore(f"{name!r} is not a file name")
@@ -180,7 +181,7 @@ def read_accounts(layout: StoreLayout, name: str) -> dict[Key, Value] | None:
 
 
 def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
-    """Every file below ``config/``, parsed to see whether a broker could read it."""
+    """Every file below ``config/``, with the result of parsing it."""
     for entry in layout.entries("config"):
         model = kind_of(entry.name)
         if not entry.is_file():
@@ -188,7 +189,7 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
                 yield ConfigFileInfo(entry.name, 0, model.__name__, "not a regular file")
             continue
         error = None
-        if model is not None:  # others are not read: a file of any length may lie there
+        if model is not None:  # other files are not read, since they may be of any size
             try:
                 _parse(model, entry.path, read_small(entry.path) or b"")
             except (FormatError, CorruptFile, UnreadableStore) as err:
@@ -204,7 +205,7 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
             for name in names:
                 read_config(layout, name)
         except MissingRuntime:
-            continue  # whether a broker could read it is not known
+            continue  # we cannot tell whether a broker could read it
         except CorruptFile as err:
             error = str(err)
         kind = ", ".join(model.__name__ for name in names if (model := kind_of(name)) is not None)

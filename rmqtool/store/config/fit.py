@@ -1,7 +1,7 @@
-"""Whether a broker's properties file fits a release and a store: what a broker does with it, not what it means to say.
+"""Check a broker's properties file against a release and a store, by what a broker actually does with it.
 
-A broker passes over names that it does not know and numbers that it cannot read, and goes on with its defaults
-(common.MixAll.properties2Object); it then refuses files of another length than it is set to
+A broker ignores names that it does not know and numbers that it cannot parse, and uses its defaults instead
+(common.MixAll.properties2Object); it then refuses files whose length differs from the configured one
 (store.MappedFileQueue.load).
 """
 
@@ -25,7 +25,7 @@ BATCH_QUEUE, TIMER_LOG = "mapperFileSizeBatchConsumeQueue", "mappedFileSizeTimer
 SLOTS, ENTRIES = "maxHashSlotNum", "maxIndexNum"
 COMPACTED, COMPACTED_QUEUE = "compactionMappedFileSize", "compactionCqMappedFileSize"
 _WRITTEN_BY_LENGTH = ("commitlog", "consumequeue", BATCH_QUEUES)
-_AGREE = 2  # files of one length, of which it is certain that they were not cut short
+_AGREE = 2  # files of one length needed to exclude that they were truncated
 STOPS = "A broker with this configuration does not start on this store."
 _MISLEADS = (
     "A broker with this configuration reads index files at the wrong places: queries by key miss messages that are "
@@ -35,13 +35,13 @@ _MISLEADS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A line of the file that a broker makes nothing of.
+    """A line of the file that has no effect on a broker.
 
     Attributes:
-        name: of the setting.
-        other: the release that knows it, where this one does not.
-        near: the setting that was probably meant, where no release knows it.
-        text: of a setting that is known, what cannot be read; ``takes`` is what a broker has then.
+        name: name of the setting.
+        other: the release that knows it, if this one does not.
+        near: the setting that was probably meant, if no release knows it.
+        text: the unparsable text of a known setting; ``takes`` is then the value that a broker uses.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Files of the store whose length is not that which a broker with this configuration wants.
+    """Store files whose length differs from the one that a broker with this configuration expects.
 
     Attributes:
-        names: of the settings that decide.
-        place: of the files, below the store.
-        wants, has: bytes of a file: by the configuration, and in the store.
-        sure: several files agree: none was damaged.
-        ours: the configuration says so, in a way that we take for it too.
-        said: the configuration has one of the names.
-        stops: the broker does not start; else it starts and reads wrong.
-        set: what the configuration has to say instead, where that is known.
+        names: the settings that decide the length.
+        place: directory of the files, relative to the store.
+        wants, has: bytes per file: as configured, and in the store.
+        sure: whether several files agree, so that none is damaged.
+        ours: whether rmqtool uses the configured length, too.
+        stated: whether the configuration has one of the names.
+        stops: whether the broker fails to start; otherwise it starts and reads wrongly.
+        set: what the configuration should contain instead, if known.
     """
 
     names: tuple[str, ...]
@@ -72,20 +72,20 @@ class Misfit:
     has: int
     sure: bool
     ours: bool
-    said: bool
+    stated: bool
     stops: bool = True
     set: str | None = None
 
     @property
     def consequence(self) -> str:
-        """What a broker does."""
+        """What happens to a broker."""
         return STOPS if self.stops else _MISLEADS
 
-    def words(self, conf: BrokerConf) -> str:
-        """All of it as one warning."""
+    def describe(self, conf: BrokerConf) -> str:
+        """The misfit as one warning."""
         way = f" Set {self.set} in it." if self.set else ""
         names = ", ".join(self.names)
-        if not self.said:
+        if not self.stated:
             names = f"default, for want of {names},"
         return (
             f"{conf.path}: by {names} files of {self.place} are {self.wants} bytes long, but those of the store are "
@@ -94,7 +94,7 @@ class Misfit:
 
 
 def unread(conf: BrokerConf, release: Release) -> Iterator[Unread]:
-    """Lines that a broker of a release passes over, or reads as something else."""
+    """Lines that a broker of a release ignores or reads differently."""
     known = settings_of(release)
     for name, text in conf.values.items():
         if name not in known:
@@ -119,36 +119,36 @@ def _text_of(value: object) -> str:
 
 @dataclass(slots=True)
 class _Lengths:
-    """Lengths of files, until two agree."""
+    """Counts file lengths until two agree."""
 
     seen: Counter[int] = field(default_factory=Counter)
 
-    def take(self, lengths: Iterable[int]) -> bool:
-        """Whether it is known now how long files are."""
+    def add(self, lengths: Iterable[int]) -> bool:
+        """Add lengths; returns whether the file length is certain now."""
         self.seen.update(length for length in lengths if length)
         return any(count >= _AGREE for count in self.seen.values())
 
     @property
     def has(self) -> int | None:
-        """The length; None without files."""
+        """The most frequent length; None without files."""
         return max(self.seen, key=lambda length: (self.seen[length], length), default=None)
 
 
 class _Fit:
-    """One configuration against one store."""
+    """Compares one configuration with one store."""
 
     def __init__(self, layout: StoreLayout, release: Release) -> None:
         self.layout, self.conf, self.known = layout, layout.conf, settings_of(release)
 
     def wants(self, name: str) -> int:
-        """What a broker takes for a size."""
+        """The value that a broker uses for a size."""
         setting = self.known[name]
         text = self.conf.values.get(name)
         value = None if text is None else setting.takes(text)
         return int(setting.default if value is None else value)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Every kind of file, those first that keep a broker from starting."""
+        """All misfits, those first that keep a broker from starting."""
         layout = self.layout
         log = layout.commit_log().files
         if (size := common_size(log)) is not None:
@@ -157,9 +157,9 @@ class _Fit:
         for kind, name, unit in (("consumequeue", QUEUE, UNIT), (BATCH_QUEUES, BATCH_QUEUE, BATCH_UNIT)):
             if name in self.known:
                 wants = -(-self.wants(name) // unit) * unit
-                yield from self._queues(kind, name, wants)
+                yield from self._check_queues(kind, name, wants)
         if self.conf.flag("enableConsumeQueueExt", False):
-            yield from self._queues("consumequeue_ext", EXTENSION, self.wants(EXTENSION))
+            yield from self._check_queues("consumequeue_ext", EXTENSION, self.wants(EXTENSION))
         if TIMER_LOG in self.known and self.conf.flag("timerWheelEnable", True):
             files = layout.files_in(layout.path("timerlog")).files
             if (size := common_size(files)) is not None:
@@ -167,17 +167,17 @@ class _Fit:
                 yield from self._judge("timerlog", size, count, TIMER_LOG, self.wants(TIMER_LOG), f"{TIMER_LOG}={size}")
         if COMPACTED in self.known and self.conf.flag("enableCompaction", True):
             yield from self._check_compacted()
-        yield from self._index()
+        yield from self._check_index()
 
-    def _queues(self, kind: str, name: str, wants: int) -> Iterator[Misfit]:
-        lengths = self._of_queues(kind)
+    def _check_queues(self, kind: str, name: str, wants: int) -> Iterator[Misfit]:
+        lengths = self._queue_lengths(kind)
         if (has := lengths.has) is not None:
             yield from self._judge(kind, has, lengths.seen[has], name, wants, f"{name}={has}")
 
-    def _of_queues(self, kind: str) -> _Lengths:
+    def _queue_lengths(self, kind: str) -> _Lengths:
         lengths = _Lengths()
         for _topic, _queue_id, path in self.layout.each_queue_dir(kind):
-            if lengths.take(file.size for file in self.layout.files_in(path)):
+            if lengths.add(file.size for file in self.layout.files_in(path)):
                 break
         return lengths
 
@@ -187,13 +187,13 @@ class _Fit:
             ("compaction/compactionLog", COMPACTED, log_file_size(self.wants(COMPACTED), queue)),
             ("compaction/compactionCq", COMPACTED_QUEUE, queue_file_size(queue)),
         ):
-            lengths = self._of_queues(kind)
+            lengths = self._queue_lengths(kind)
             if (has := lengths.has) is not None:
                 yield from self._judge(kind, has, lengths.seen[has], name, wants, None)
 
-    def _index(self) -> Iterator[Misfit]:
+    def _check_index(self) -> Iterator[Misfit]:
         lengths = _Lengths()
-        lengths.take(entry.size for entry in self.layout.entries("index") if entry.name.isdecimal() and entry.is_file())
+        lengths.add(entry.size for entry in self.layout.entries("index") if entry.name.isdecimal() and entry.is_file())
         if (has := lengths.has) is not None:
             wants = index_length(self.wants(SLOTS), self.wants(ENTRIES))
             slots, entries = geometry_of(self.layout.with_conf(self.conf.without({SLOTS, ENTRIES})))
@@ -215,21 +215,21 @@ class _Fit:
         stated = any(name in self.conf.values for name in names)
         if wants == has or not (stated or self.conf.options):
             return
-        # a name that a broker reads otherwise than we do is not ours: then files go by their own length
+        # if a broker parses the text differently than we do, the setting is ignored here, and the files' length counts
         ours = any(name in self.conf.sizes and self.wants(name) == self.conf.sizes[name] for name in names)
         sure = count >= _AGREE
         if ours and not sure:
-            return  # a file that was cut short: which file it is, the check of files says
+            return  # a truncated file: the check of files reports which one
         yield Misfit(
-            names=names, place=place, wants=wants, has=has, sure=sure, ours=ours, said=stated, stops=stops, set=set_to
+            names=names, place=place, wants=wants, has=has, sure=sure, ours=ours, stated=stated, stops=stops, set=set_to
         )
 
 
 def misfits(layout: StoreLayout, release: Release | None = None) -> list[Misfit]:
-    """What of a store does not fit the configuration that it was opened with; nothing without one.
+    """The misfits between a store and the configuration it was opened with; empty without a configuration.
 
     Args:
-        release: None for that which seems to have written the store.
+        release: None for the release that seems to have written the store.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
@@ -239,21 +239,22 @@ def misfits(layout: StoreLayout, release: Release | None = None) -> list[Misfit]
     return list(_Fit(layout, release or release_of(layout)).misfits())
 
 
-def unfit(layout: StoreLayout) -> list[str]:
-    """:func:`misfits` as warnings for writers: files are written by the length that those of the store have."""
-    return [misfit.words(layout.conf) for misfit in misfits(layout)]
+def misfit_warnings(layout: StoreLayout) -> list[str]:
+    """:func:`misfits` as warnings for writers, which write files with the length of those in the store."""
+    return [misfit.describe(layout.conf) for misfit in misfits(layout)]
 
 
 def refuse_misfits(layout: StoreLayout) -> list[str]:
-    """:func:`unfit`, where log and queues are not written by a length that no file of the store has.
+    """:func:`misfit_warnings`, but refuse to write log and queue files with a length that no file of the store has.
 
-    An index, compaction logs and the timer's are built again by the configured length, so they are only warned of.
+    Files of the index, of compaction and of the timer are rebuilt with the configured length, so these only get
+    warnings.
 
     Raises:
         Refused: the configuration sets such a length.
     """
-    refused = misfits(layout)
-    for misfit in refused:
+    found = misfits(layout)
+    for misfit in found:
         if misfit.ours and misfit.sure and misfit.place in _WRITTEN_BY_LENGTH:
-            raise Refused(f"{layout.root}: {misfit.words(layout.conf)}")
-    return [misfit.words(layout.conf) for misfit in refused]
+            raise Refused(f"{layout.root}: {misfit.describe(layout.conf)}")
+    return [misfit.describe(layout.conf) for misfit in found]

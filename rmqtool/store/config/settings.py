@@ -1,8 +1,8 @@
-"""Every setting that a broker of each release knows, with its type and its default.
+"""Every broker setting of each release, with its type and default.
 
-Source: ``settings-RELEASE.json``, which ``python -m tests.interop.broker_settings`` reads out of the classes of 4.9.8,
-5.3.3, 5.4.0 and 5.5.0: what common.MixAll.properties2Object takes for BrokerConfig, MessageStoreConfig,
-NettyServerConfig, NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup hands to the
+Source: ``settings-RELEASE.json``, extracted by ``python -m tests.interop.broker_settings`` from the classes of 4.9.8,
+5.3.3, 5.4.0 and 5.5.0: what common.MixAll.properties2Object accepts for BrokerConfig, MessageStoreConfig,
+NettyServerConfig, NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup passes to the
 system.
 """
 
@@ -26,18 +26,18 @@ class Setting(NamedTuple):
 
     Attributes:
         kind: ``int``, ``long``, ``double``, ``float``, ``boolean`` or ``String``.
-        default: what a broker takes where its file says nothing; None where there is none, or where it depends on the
-            machine.
+        default: the value that a broker uses if its file does not set one; None if there is none, or if it depends on
+            the machine.
     """
 
     kind: str
     default: Any
 
     def takes(self, text: str) -> Any:
-        """What a broker takes for a text of its file; None for what it passes over, and goes on with the default.
+        """The value that a broker uses for a text; None if it ignores the text and uses the default.
 
-        ``Integer.parseInt`` and its like take no blanks around a number; ``Boolean.parseBoolean`` takes all but "true"
-        for false.
+        ``Integer.parseInt`` and its like do not allow blanks around a number; ``Boolean.parseBoolean`` reads everything
+        except "true" as false.
         """
         if self.kind in _BITS:
             value = int(text) if _NUMBER.fullmatch(text) and len(text) < 25 else None
@@ -71,7 +71,7 @@ def since_of(name: str) -> str | None:
 
 @cache
 def settings_of(release: Release) -> dict[str, Setting]:
-    """Name to setting, of a release; without a file of its own, those of the release before it."""
+    """The settings of a release by name; a release without a file of its own has those of the release before."""
     older = [known for known in RELEASES.values() if known.version < release.version]
     name = next(known.name for known in (release, *reversed(older)) if _path(known.name).exists())
     classes = classes_of(name)
@@ -83,9 +83,9 @@ def settings_of(release: Release) -> dict[str, Setting]:
 
 
 def nearest(name: str, release: Release) -> str | None:
-    """The setting that a misspelt name most likely means."""
+    """The setting that was probably meant by a misspelt name."""
     from difflib import get_close_matches
 
     known = settings_of(release)
-    same = next((one for one in known if one.lower() == name.lower()), None)
+    same = next((setting for setting in known if setting.lower() == name.lower()), None)
     return same or next(iter(get_close_matches(name, known, 1, 0.84)), None)

@@ -1,7 +1,7 @@
-"""Which bytes of a config file count: the file, its ``.bak`` or ``.tmp``, or what can be saved out of them.
+"""Select the bytes of a config file to use: the file, its ``.bak`` or ``.tmp``, or what can be salvaged from them.
 
-After common.ConfigManager: a broker reads the file, else the ``.bak``, else it starts empty; where the ``.bak`` is
-there and broken it does not start. Brokers up to 5.0 write ``.tmp`` in full before they delete the file and rename.
+After common.ConfigManager: a broker reads the file, else the ``.bak``, else it starts empty; it does not start if the
+``.bak`` exists and is broken. Brokers up to 5.0 write ``.tmp`` completely before they delete the file and rename.
 """
 
 import os
@@ -23,14 +23,14 @@ FILE, TMP, BAK, BEGINNING, SAVED, EMPTY, ABSENT = "file", "tmp", "bak", "beginni
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """What a config file is to hold, before it is compared with queues and log.
+    """The future contents of a config file, before they are compared with queues and log.
 
     Attributes:
-        kind: ``file``: as it is; ``tmp``, ``bak``: a whole generation; ``beginning``: the file without stale bytes
-            behind its end; ``saved``: entries out of broken files; ``empty``: nothing could be saved; ``absent``: there
-            is no file, and none is needed.
+        kind: ``file``: unchanged; ``tmp``, ``bak``: an intact generation; ``beginning``: the file without stale bytes
+            behind its end; ``saved``: entries salvaged from broken files; ``empty``: nothing could be salvaged;
+            ``absent``: the file does not exist and is not needed.
         value: plain values; None for ``absent``.
-        data: the bytes of a whole generation; None where the value was put together.
+        data: the bytes of an intact generation; None if the value was put together.
     """
 
     kind: str
@@ -40,19 +40,19 @@ class ConfigSource:
 
 
 def choose(layout: StoreLayout, name: str) -> ConfigSource:
-    """The best of a file's generations."""
+    """Choose the best generation of a file."""
     model = kind_of(name)
     assert model is not None
     path = layout.path("config", name)
-    if (data := _content(path)) is not None and _wrong(name, data) is None:
+    if (data := _content(path)) is not None and _find_fault(name, data) is None:
         return _whole(FILE, "in order", data)
     contents = {"": data, **{suffix: _content(path + suffix) for suffix in (".tmp", ".bak")}}
-    broken = {suffix: why for suffix, data in contents.items() if data is not None and (why := _wrong(name, data))}
+    broken = {suffix: why for suffix, data in contents.items() if data is not None and (why := _find_fault(name, data))}
     good = {suffix: data for suffix, data in contents.items() if data is not None and suffix not in broken}
     why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
-    if (data := contents[""]) is not None and (begun := _beginning(name, data)) is not None:
-        return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *begun)
-    # a .tmp that is whole was written after the .bak, unless it is left from long ago
+    if (data := contents[""]) is not None and (beginning := _beginning(name, data)) is not None:
+        return ConfigSource(BEGINNING, f"{why}; what comes before is whole", *beginning)
+    # an intact .tmp was written after the .bak, unless it is a leftover from long ago
     if ".tmp" in good and _mtime(path + ".tmp") >= _mtime(path + ".bak"):
         return _whole(TMP, f"{why}; {name}.tmp is whole and newer than the .bak", good[".tmp"])
     if ".bak" in good:
@@ -74,9 +74,9 @@ def choose(layout: StoreLayout, name: str) -> ConfigSource:
 
 
 def is_in_order(layout: StoreLayout, name: str) -> bool:
-    """Whether a config file is there, and whole."""
+    """Whether a config file exists and is intact."""
     data = _content(layout.path("config", name))
-    return data is not None and _wrong(name, data) is None
+    return data is not None and _find_fault(name, data) is None
 
 
 def _mtime(path: str) -> int:
@@ -89,12 +89,12 @@ def _mtime(path: str) -> int:
 def _content(path: str) -> bytes | None:
     try:
         return read_small(path)
-    except CorruptFile as err:  # far larger than any config file: its beginning may be one
+    except CorruptFile as err:  # far larger than any config file, but its beginning may be one
         return read_at(path, 0, err.at or 0)
 
 
 @lru_cache(maxsize=16)
-def _wrong(name: str, data: bytes) -> str | None:
+def _find_fault(name: str, data: bytes) -> str | None:
     model = kind_of(name)
     assert model is not None
     if not data.strip():
@@ -111,12 +111,12 @@ def _whole(kind: str, reason: str, data: bytes) -> ConfigSource:
 
 
 def _beginning(name: str, data: bytes) -> tuple[Any, bytes] | None:
-    """(value, its bytes) of a file that is whole but for stale bytes behind its end (apache/rocketmq#9328)."""
+    """(value, its bytes) of a file that is intact except for stale bytes behind its end (apache/rocketmq#9328)."""
     try:
         _value, end = loads_prefix(data)
         torn = loads_torn(data)
         part = data[:end]
-        if torn is None or torn.value is None or _wrong(name, part) is not None:
+        if torn is None or torn.value is None or _find_fault(name, part) is not None:
             return None
     except FormatError:
         return None

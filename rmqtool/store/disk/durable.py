@@ -1,6 +1,6 @@
-"""Writes that last: a name or its bytes are on the medium when these return.
+"""Durable writes: when these functions return, the name or the bytes are on the medium.
 
-What is moved or copied keeps owner, mode, ACL, extended attributes, times and holes.
+Moves and copies keep owner, mode, ACL, extended attributes, times and holes.
 """
 
 import ctypes
@@ -17,20 +17,20 @@ from rmqtool.store.disk.files import SyncFailed
 from rmqtool.store.disk.ownership import give_as, make_folders, take_after
 from rmqtool.store.disk.sparse import copy_written
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
-_LACKING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}  # what may be there again later
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors that only writers get
+_LACKING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}  # these may go away by themselves
 
 
-# of struct statfs: file systems on which syncfs makes all of it durable. Others (overlays, FUSE) may take a part of it,
-# or say nothing of errors
+# f_type of struct statfs: file systems on which syncfs makes everything durable. Others (overlays, FUSE) may sync only
+# a part, or report no errors
 _WHOLE = {0xEF53: "ext", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
-_SYNCFS = (5, 8)  # release of Linux from which on syncfs tells that something could not be written
+_SYNCFS = (5, 8)  # first release of Linux in which syncfs reports write errors
 
 
 def is_lacking(error: BaseException | None) -> bool:
-    """Whether an error, or one that it comes from, says that room on a disk or a descriptor is lacking for now.
+    """Whether an error, or one of its causes, is a temporary lack of disk space or file descriptors.
 
-    A sync that failed is none, whatever its reason: what it gave up is not written by the next one.
+    A failed sync never counts, whatever its cause: the next sync does not write the pages that it dropped.
     """
     while error is not None and not isinstance(error, SyncFailed):
         if isinstance(error, OSError) and error.errno in _LACKING:
@@ -43,7 +43,7 @@ def sync(path: str) -> None:
     """Make a file, or the names in a directory, durable.
 
     Raises:
-        SyncFailed: the medium did not take it.
+        SyncFailed: the medium did not accept it.
         OSError: it cannot be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -56,25 +56,25 @@ def sync(path: str) -> None:
 
 
 def sync_names(folders: set[str]) -> None:
-    """Make the names in several directories durable, the innermost first."""
+    """Make the names in several directories durable, innermost first."""
     for folder in sorted(folders, reverse=True):
         sync(folder)
 
 
 def sync_all(folders: set[str]) -> None:
-    """Make the names in several directories durable; those that are gone need it no more."""
+    """Make the names in several directories durable; directories that no longer exist are skipped."""
     for folder in sorted(folders):
         if os.path.isdir(folder):
             sync(folder)
 
 
 class Barrier:
-    """Makes all that is written to a file system from now on durable in one go, where that is reliable.
+    """Makes everything written to a file system from now on durable in one call, where that is reliable.
 
-    For many small files this is far cheaper than to sync each.
+    For many small files this is far cheaper than syncing each.
 
     Args:
-        folder: a directory on it, which exists.
+        folder: an existing directory on that file system.
     """
 
     def __init__(self, folder: str) -> None:
@@ -88,10 +88,10 @@ class Barrier:
             os.close(fd)
 
     def sync(self) -> bool:
-        """Whether it was done; where not, each file must be synced.
+        """Sync the file system; False if that is not reliable here, so that each file must be synced.
 
         Raises:
-            OSError: something that was written since this was made could not be.
+            OSError: something written since this object was created could not be stored.
         """
         if self._fd < 0:
             return False
@@ -101,7 +101,7 @@ class Barrier:
         return True
 
     def close(self) -> None:
-        """Give its descriptor back; may be called twice."""
+        """Close its descriptor; may be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -109,26 +109,26 @@ class Barrier:
 
 @cache
 def _libc() -> Any:
-    """The C library; None where syncfs is missing or says nothing of errors."""
+    """The C library; None if syncfs is missing or does not report errors."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     if platform.system() != "Linux" or release is None or (int(release[1]), int(release[2])) < _SYNCFS:
         return None
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.syncfs, libc.fstatfs  # noqa: B018  looked up here, for they may be missing
+        libc.syncfs, libc.fstatfs  # noqa: B018  a look-up, since they may be missing
     except (OSError, AttributeError):
         return None
     return libc
 
 
 def _file_system(fd: int) -> int:
-    """What the kernel calls the kind of a file system; -1 when it does not say."""
+    """The kernel's magic number of a file system; -1 if unknown."""
     stats = ctypes.create_string_buffer(256)  # struct statfs, which begins with the kind as a long
     return -1 if _libc().fstatfs(fd, stats) else ctypes.c_long.from_buffer(stats).value & 0xFFFFFFFF
 
 
 def move(source: str, target: str) -> None:
-    """Rename, or copy, sync and unlink across file systems; never a half file under the target's name."""
+    """Rename; across file systems copy, sync and unlink. The target is never visible half written."""
     try:
         os.replace(source, target)
     except OSError as err:
@@ -139,36 +139,36 @@ def move(source: str, target: str) -> None:
 
 
 def link_aside(source: str, target: str) -> None:
-    """A second name of a file or link, or else a copy, complete as soon as it is there. The names in the target's
-    directory are not durable yet."""
+    """Give a file or link a second name, or copy it if that fails; the target appears complete. The names in the
+    target's directory are not durable yet."""
     temporary = target + ".part"
     if os.path.lexists(temporary):
-        os.unlink(temporary)  # of a run that was killed; it may be a second name of the source itself
+        os.unlink(temporary)  # left by a killed run; it may be a hard link to the source itself
     try:
-        os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
+        os.link(source, temporary)  # keeps the old inode itself: no copy that could be torn
     except OSError:
         _copy(source, temporary)
     os.replace(temporary, target)
     if os.path.lexists(temporary):
-        os.unlink(temporary)  # rename does nothing when both names are one file already
+        os.unlink(temporary)  # rename does nothing if both are links to the same file
 
 
 def copy_aside(source: str, target: str) -> None:
-    """A durable second copy (or link) of a file, complete as soon as it has its name."""
+    """Make a durable copy of a file (or a hard link to it); the target appears complete."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     link_aside(source, target)
     sync(os.path.dirname(target))
 
 
 def write_durably(path: str, data: bytes, *, like: str) -> None:
-    """A small file, the old one or the new one after a power cut.
+    """Write a small file atomically: after a power cut there is the old or the new one.
 
     Args:
-        like: folder whose owner it takes, and whose mode without the right to execute.
+        like: directory whose owner and mode (without execute permission) the file gets.
     """
     temporary = path + ".tmp"
     if os.path.lexists(temporary):
-        os.unlink(temporary)  # of a run that was killed
+        os.unlink(temporary)  # left by a killed run
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
@@ -180,11 +180,11 @@ def write_durably(path: str, data: bytes, *, like: str) -> None:
 
 
 def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None:
-    """A file takes the place of the one before, with its owner and mode; the old or the new one after a power cut.
+    """Replace a file atomically and durably, keeping its owner and mode.
 
     Args:
-        keep: the one before becomes ``.bak``, as a broker's own config files do.
-        closed: bits of the mode that a file does not get where there was none (:func:`find_closed`).
+        keep: keep the previous file as ``.bak``, as a broker does for its config files.
+        closed: mode bits to withhold from a file that did not exist before (:func:`find_closed`).
     """
     closed = 0 if os.path.lexists(path) else closed
     for folder in make_folders(os.path.dirname(path)):
@@ -193,9 +193,9 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.pwrite(fd, left, len(data) - len(left)) :]
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.pwrite(fd, rest, len(data) - len(rest)) :]
             take_after(fd, path)
             if closed:
                 os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~closed)
@@ -203,17 +203,17 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
         finally:
             os.close(fd)
         if keep and os.path.lexists(path):
-            link_aside(path, path + ".bak")  # whose name is durable with the other one; each of both is whole
+            link_aside(path, path + ".bak")  # made durable by the sync below; both files are complete
     except OSError:
         with suppress(OSError):
-            os.unlink(temporary)  # a full disk is not to be filled by what comes to nothing
+            os.unlink(temporary)  # do not leave a useless file on a full disk
         raise
     os.replace(temporary, path)
     sync(os.path.dirname(path))
 
 
 def remove_durably(path: str) -> None:
-    """A file that is not there after a power cut either."""
+    """Remove a file so that it does not reappear after a power cut."""
     if os.path.lexists(path):
         os.unlink(path)
         sync(os.path.dirname(path))

@@ -1,7 +1,7 @@
-"""The calls by which the files of a store on this machine are read and changed.
+"""The system calls that read and change the files of a local store.
 
-Who changes a store calls these and nothing of the system's own; each is one step of it, at which a process may end.
-Nothing is held back in memory: what was written has reached the system, and a sync takes all of it to the medium.
+Code that changes a store uses only these calls; each is one step at which the process may die. Nothing is buffered:
+written data has reached the OS, and a sync puts all of it on the medium.
 """
 
 import mmap
@@ -13,21 +13,21 @@ from rmqtool.store.disk.ownership import take_after
 from rmqtool.store.disk.segments import write_all, write_early
 from rmqtool.store.disk.sparse import copy_written, extents, written_parts
 
-_ANYBODY = 0o666  # less what the process's mask takes away
+_DEFAULT_MODE = 0o666  # before the process's umask
 
 
 class SyncFailed(OSError):
-    """The medium did not take what was to be made durable: pages that it gave up count as written from now on."""
+    """The medium did not accept data; the kernel counts the pages it dropped as written from now on."""
 
 
 class File:
-    """An open file, whose bytes are named by their offset. As a context it is closed at the end.
+    """An open file with reads and writes at offsets; a context manager that closes it.
 
-    Every change raises an OSError that names the file: the disk is full, or broken.
+    Failed changes raise an OSError that names the file: the disk is full or broken.
 
     Args:
-        fd: of it, which becomes this one's own.
-        path: of it.
+        fd: its descriptor, which this object then owns.
+        path: its path, for messages.
     """
 
     __slots__ = ("_fd", "path")
@@ -42,54 +42,54 @@ class File:
         self.close()
 
     def close(self) -> None:
-        """Let go of it, synced or not."""
+        """Close the file, synced or not."""
         os.close(self._fd)
 
     def again(self) -> "File":
-        """The same open file by a descriptor of its own, so that either may be closed first."""
+        """The same open file with a duplicated descriptor, so that either may be closed first."""
         return File(os.dup(self._fd), self.path)
 
     def about(self) -> os.stat_result:
-        """What the system knows of it."""
+        """The result of fstat."""
         return os.fstat(self._fd)
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes [at, at + size), as far as the file goes; one call may bring less."""
+        """Read bytes [at, at + size) up to the end of the file; like pread, it may return less."""
         return os.pread(self._fd, size, at)
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """Fill a buffer with the bytes from an offset on; how many there were before the file ended."""
+        """Fill a buffer from an offset on; returns the number of bytes read before the file ended."""
         done = 0
         while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], at + done)):
             done += count
         return done
 
     def map(self, length: int) -> mmap.mmap:
-        """Its first bytes as memory that is written through, and outlives this object."""
+        """Map the first ``length`` bytes read-write; the mapping outlives this object."""
         return mmap.mmap(self._fd, length)
 
     def line(self, most: int) -> bytes:
-        """The first line, or as many bytes of it, without reading on to the file's end."""
+        """Read the first line, at most ``most`` bytes of it, without reading to the end of the file."""
         with open(self._fd, "rb", closefd=False) as file:
             return file.readline(most)
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """As :func:`rmqtool.store.disk.sparse.extents`."""
+        """See :func:`rmqtool.store.disk.sparse.extents`."""
         return extents(self._fd, start, stop)
 
     def written_parts(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """As :func:`rmqtool.store.disk.sparse.written_parts`."""
+        """See :func:`rmqtool.store.disk.sparse.written_parts`."""
         return written_parts(self._fd, start, stop)
 
     def write(self, at: int, data: bytes | memoryview) -> None:
-        """All of it, at an offset."""
+        """Write all of ``data`` at an offset."""
         try:
             write_all(self._fd, data, at)
         except OSError as err:
             raise self._error(err) from err
 
     def clear(self, start: int, stop: int) -> None:
-        """Make zeros of what is written in [start, stop); holes stay holes, so that no room is needed."""
+        """Zero what is written in [start, stop); holes stay holes, so no disk space is needed."""
         while start < stop:
             data = self.read(start, min(mmap.PAGESIZE - start % mmap.PAGESIZE, stop - start))
             if not data:
@@ -99,18 +99,18 @@ class File:
             start += len(data)
 
     def write_early(self, at: int, data: bytes | memoryview) -> None:
-        """As :meth:`write`, of what will be synced soon: the medium begins with it now."""
+        """Like :meth:`write`, for data that will be synced soon: starts writeback at once."""
         try:
             write_early(self._fd, data, at)
         except OSError as err:
             raise self._error(err) from err
 
     def copy_from(self, path: str, stop: int | None = None) -> int:
-        """As :func:`rmqtool.store.disk.sparse.copy_written`, into this file, which is empty."""
+        """See :func:`rmqtool.store.disk.sparse.copy_written`; this file must be empty."""
         return copy_written(path, self._fd, stop)
 
     def reserve(self, start: int, stop: int) -> None:
-        """Have the medium's blocks for a range, where the system can: in a mapping a write without ends the process."""
+        """Allocate disk blocks for a range, where supported: a write to a mapping without blocks kills the process."""
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(self._fd, start, stop - start)
@@ -118,18 +118,18 @@ class File:
                 raise self._error(err) from err
 
     def cut(self, length: int) -> None:
-        """Give it a length; what comes new is a hole."""
+        """Set the length; new space is a hole."""
         os.ftruncate(self._fd, length)
 
     def take_after(self, path: str) -> None:
-        """Owner, mode and attributes of another file become this one's, if there is one."""
+        """Take over owner, mode and attributes of another file, if it exists."""
         take_after(self._fd, path)
 
     def sync(self) -> None:
         """Make its bytes durable.
 
         Raises:
-            SyncFailed: the medium did not take them.
+            SyncFailed: the medium did not accept them.
         """
         try:
             os.fsync(self._fd)
@@ -137,66 +137,66 @@ class File:
             raise SyncFailed(err.errno, os.strerror(err.errno or 0), self.path) from err
 
     def _error(self, err: OSError) -> OSError:
-        """The same, with the file's name."""
+        """The same error with the file's name."""
         return OSError(err.errno, os.strerror(err.errno or 0), self.path)
 
 
 def open_file(path: str, *, link: bool = True, wait: bool = True) -> File:
-    """A file to read.
+    """Open a file for reading.
 
     Args:
-        link: whether a symbolic link is followed; one that is not raises an OSError.
-        wait: for who writes into a pipe, or has a lease.
+        link: whether to follow a symbolic link; if not, opening one raises an OSError.
+        wait: whether to block until a pipe has a writer or another process gives up its lease.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | (0 if link else os.O_NOFOLLOW) | (0 if wait else os.O_NONBLOCK)
     return File(os.open(path, flags), path)
 
 
 def open_to_change(path: str) -> File:
-    """A file to read and to write into."""
+    """Open a file for reading and writing."""
     return File(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
 
 
-def make_file(path: str, mode: int = _ANYBODY) -> File:
-    """A new file, to read and to write.
+def make_file(path: str, mode: int = _DEFAULT_MODE) -> File:
+    """Create a new file, open for reading and writing.
 
     Raises:
-        FileExistsError: there is one.
+        FileExistsError: the file exists.
     """
     return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), path)
 
 
 def remove(path: str) -> None:
-    """A file, or a link. It may be there again after a power cut, until its directory is synced."""
+    """Unlink a file or link. It may reappear after a power cut until its directory is synced."""
     os.unlink(path)
 
 
 def rename(path: str, target: str) -> None:
-    """Another name on the same file system, which is not durable yet."""
+    """Rename within a file system; not durable until the directory is synced."""
     os.rename(path, target)
 
 
 def set_times(path: str, accessed_ns: int, modified_ns: int) -> None:
-    """When a file was read and changed last."""
+    """Set the access and modification times."""
     os.utime(path, ns=(accessed_ns, modified_ns))
 
 
 def remove_folder(path: str) -> None:
-    """A directory in which nothing is."""
+    """Remove an empty directory."""
     os.rmdir(path)
 
 
 def remove_tree(path: str) -> None:
-    """A directory and all below it, as far as that can be removed."""
+    """Remove a directory and everything below it, ignoring errors."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def list_folder(folder: str) -> list[os.DirEntry[str]]:
-    """Names in a directory, in no order; links are not followed unless who asks does so."""
+    """The entries of a directory, unordered; links are not followed by default."""
     with os.scandir(folder) as entries:
         return list(entries)
 
 
 def folders_from(path: str) -> list[str]:
-    """A directory and those below it, as far as they can be listed."""
+    """A directory and all directories below it that can be listed."""
     return [folder for folder, _folders, _files in os.walk(path)]

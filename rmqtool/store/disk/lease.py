@@ -1,7 +1,7 @@
-"""Write leases of the kernel (fcntl F_SETLEASE): their holder knows that no other process has the file open.
+"""Write leases of the kernel (fcntl F_SETLEASE): the holder knows that no other process has the file open.
 
-While it lasts, a process that opens the file waits: until it is given back, at most /proc/sys/fs/lease-break-time (45
-s). It belongs to an open file description and ends with its last descriptor, so also when the process is killed.
+While the lease lasts, a process that opens the file blocks until the lease is released, at most for
+/proc/sys/fs/lease-break-time (45 s). It belongs to the open file description, so it also ends when the process dies.
 """
 
 import fcntl
@@ -9,19 +9,19 @@ from enum import Enum
 
 
 class Lease(Enum):
-    """What became of asking for one."""
+    """The result of requesting a lease."""
 
     TAKEN = "taken"
-    BUSY = "busy"  # another process has the file open, or waits to open it
-    UNKNOWN = "unknown"  # not to be had here: another's file, or a file system without
+    BUSY = "busy"  # another process has the file open, or is waiting to open it
+    UNKNOWN = "unknown"  # not available: the file has another owner, or the file system has no leases
 
 
 def take(fd: int) -> Lease:
-    """Ask for the lease of a file that is open for reading and writing."""
+    """Request the lease of a file that is open for reading and writing."""
     import signal  # only writers need it
 
     try:
-        # SIGIO, which would tell of a process that waits, ends a process that does not expect it; this one is ignored
+        # the default signal, SIGIO, kills a process that has no handler for it; SIGURG is ignored by default
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except BlockingIOError:
@@ -32,15 +32,15 @@ def take(fd: int) -> Lease:
 
 
 def give_back(fd: int) -> None:
-    """End it; processes that wait go on."""
+    """Release the lease; processes waiting for it continue."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
-        return  # it had none any more
+        return  # the lease was already lost
 
 
 def writer_waits(fd: int) -> bool:
-    """Whether a process waits, or has waited until it ran out, to open for writing the file whose lease was taken."""
+    """Whether a process is waiting to open the leased file for writing, or has waited until the lease expired."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_UNLCK
     except OSError:

@@ -1,15 +1,15 @@
 """The broker's own lock: a record lock on byte 0 of the file ``lock`` (store.DefaultMessageStore.start).
 
-That the file exists means nothing: it is never deleted. Looking asks the kernel and writes nothing.
+The file's existence means nothing, since it is never deleted. Checking the lock asks the kernel and writes nothing.
 
-Two things make more of it than a lock:
+Two problems make this more than a plain lock:
 
-* A POSIX record lock belongs to a process, which loses it as soon as it closes any descriptor of the file: copying the
-  store in the same process is enough. So ours belongs to an open file description; it excludes a broker's as well. The
-  kernel does not tell whose it is; for that a POSIX lock lies on byte 1.
-* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So a writer
-  watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is applied
-  (:func:`held_off`).
+* A POSIX record lock belongs to a process, which loses it when it closes any descriptor of the file; copying the
+    store in the same process is enough. Our lock therefore belongs to an open file description; it still excludes a
+    broker's. The kernel does not report who owns such a lock, so we also set a POSIX lock on byte 1 for that.
+* A broker opens the file first, then loads the store, which truncates and deletes files, and takes the lock last. A
+    writer therefore watches for processes that open the file (:meth:`StoreLock.check`), and keeps them from opening it
+    while a change is applied (:func:`held_off`).
 """
 
 import errno
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
 _LOCK, _WHO = 0, 1  # the bytes of the file
-_TRANSIENT = 0.5  # s; a backup, or a reader, has it open for much less
+_TRANSIENT = 0.5  # s; backups and readers keep it open for much less
 _PAUSE = 0.02  # s
 _WAIT = 0.2  # s
-_held: dict[tuple[int, int], "StoreLock"] = {}  # those of this process, by device and inode of the file
+_held: dict[tuple[int, int], "StoreLock"] = {}  # locks of this process, by device and inode of the file
 
 
 class Disturbed(Refused):
-    """A broker was started, or something else has the file ``lock`` open, while we write."""
+    """A broker was started, or another process has the file ``lock`` open, while we write."""
 
 
 def holder(root: str) -> int | None:
-    """Process id of the holder of the store's lock; None when it is free.
+    """Process id of the holder of the store's lock; None if it is free.
 
-    It is 0 where the holder is not known: on another machine, or in another container.
+    It is 0 if the holder is unknown: on another machine, or in another container.
 
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
     """
     if place_of(root) is not None:
-        return None  # nobody writes to files there
+        return None  # remote stores are never written to
     path = os.path.join(root, "lock")
     try:
         if _key(os.stat(path)) in _held:
@@ -59,7 +59,7 @@ def holder(root: str) -> int | None:
     except FileNotFoundError:
         return None
     except BlockingIOError:
-        return _find_owner(path)  # a writer of ours that lets nobody open it at the moment
+        return _find_owner(path)  # one of our writers holds a lease on the file at the moment
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
@@ -68,10 +68,10 @@ def holder(root: str) -> int | None:
             return pid
         from rmqtool.store.disk.openers import openers
 
-        # the lock that tells is lost when its process closes another descriptor of the file
+        # the POSIX lock is lost when its process closes another descriptor of the file
         return _find_locker(fd, _WHO) or next((opener.pid for opener in openers(fd) if opener.writes), 0)
     except OSError as err:
-        # a file system without locks cannot be asked; a writer will find out when it tries
+        # a file system without locks cannot tell; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
             return None
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
@@ -80,14 +80,14 @@ def holder(root: str) -> int | None:
 
 
 def _find_locker(fd: int, byte: int) -> int | None:
-    """Who has locked a byte: a process id, 0 where that is not known; None for nobody."""
+    """Process id of the holder of a lock on a byte; 0 if unknown, None if it is not locked."""
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
 def _find_owner(path: str) -> int:
-    """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
+    """Process id of the holder of a file that cannot be opened now, from /proc/locks; 0 if not listed."""
     status = os.stat(path)
     name = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
@@ -103,17 +103,17 @@ def _find_owner(path: str) -> int:
 class StoreLock:
     """Holds the broker's lock while a command writes.
 
-    A child that is forked does not have it: it lets go of its copy, and this process keeps the lock.
+    A forked child does not have it: the child closes its copy, and this process keeps the lock.
 
     Raises:
-        Refused: a broker, or another of our writers, holds it, or is about to start.
+        Refused: a broker or another of our writers holds it, or is about to start.
     """
 
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, "lock")
         self._fd: int | None = None
         self._watch: Watch | None = None
-        self._alone = False  # whether others are kept from opening it
+        self._alone = False  # whether the lease is held, so that others cannot open it
         self._disturbed: str | None = None
 
     @property
@@ -127,15 +127,18 @@ class StoreLock:
         give_up = time.monotonic() + _TRANSIENT
         while not self._try_take():
             if time.monotonic() > give_up:
-                raise Refused(f"{self.path}: {self._somebody()} has it open: is a broker starting? Stop it first")
-            time.sleep(random.uniform(_PAUSE / 2, 2 * _PAUSE))  # two of ours that meet must not go on meeting
+                raise Refused(f"{self.path}: {self._name_openers()} has it open: is a broker starting? Stop it first")
+            time.sleep(
+                random.uniform(_PAUSE / 2, 2 * _PAUSE)
+            )  # random, so that two of our writers do not keep colliding
         return self
 
     def _try_take(self) -> bool:
-        """Take it; False if another process has the file open, and not locked.
+        """Take the lock; False if another process has the file open without locking it.
 
-        The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
-        it later is seen by :meth:`check`.
+        The lock is taken while no other process can open the file: one that is loading the store already is noticed
+            here,
+        one that opens the file later by :meth:`check`.
         """
         from rmqtool.store.disk.openers import Watch, openers
 
@@ -154,7 +157,7 @@ class StoreLock:
                 self._lock(fd)
                 give_back(fd)
                 self._fd, self._watch, self._disturbed = fd, watch, None
-                watch.take_events()  # what we did ourselves
+                watch.take_events()  # drop our own events
                 _held[_key(os.fstat(fd))] = self
         finally:
             if self._fd is None:
@@ -166,7 +169,7 @@ class StoreLock:
         try:
             pid = holder(os.path.dirname(self.path))
         except UnreadableStore:
-            return  # a process that may not read it may be allowed to write
+            return  # a process without read permission may still be able to write
         if pid is not None:
             self._refuse(pid)
 
@@ -185,7 +188,7 @@ class StoreLock:
             except OSError as err:
                 if err.errno != errno.EINVAL:
                     raise
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCK)  # a kernel that knows no other
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCK)  # a kernel without OFD locks
         except (BlockingIOError, PermissionError):
             self._refuse(_find_locker(fd, _LOCK) or _find_locker(fd, _WHO))
         except OSError as err:
@@ -193,9 +196,9 @@ class StoreLock:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WHO)
         except OSError:
-            return  # then it does not say who holds it
+            return  # the holder will then be unknown to others
 
-    def _somebody(self) -> str:
+    def _name_openers(self) -> str:
         from rmqtool.store.disk.openers import openers
 
         try:
@@ -217,11 +220,11 @@ class StoreLock:
             os.close(fd)
 
     def check(self) -> None:
-        """Whether we were alone all the time; cheap enough for several times a second.
+        """Check that no other process has interfered; cheap enough to call several times a second.
 
         Raises:
-            Disturbed: another process has the file ``lock`` open for longer than a look takes, one that could write
-                to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
+            Disturbed: another process has kept the file ``lock`` open for longer than a check takes, or has closed it
+                after opening it for writing, or the file was replaced. Once raised, it is raised by every later call.
         """
         if self._fd is not None and self._disturbed is None:
             self._disturbed = self._find_disturbance(self._fd)
@@ -229,7 +232,7 @@ class StoreLock:
             raise Disturbed(f"{self.path}: {self._disturbed}")
 
     def _find_disturbance(self, fd: int) -> str | None:
-        """What disturbs us, in words."""
+        """A description of the interference; None if there is none."""
         from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT
 
         try:
@@ -241,7 +244,7 @@ class StoreLock:
             return "was moved, removed or replaced while we held it"
         if happened & OPENED or self._watch is None or not self._watch.works:
             if not self._is_alone(fd, _TRANSIENT):
-                return f"{self._somebody()} has opened it: a broker is starting"
+                return f"{self._name_openers()} has opened it: a broker is starting"
             happened |= self._take_events()
         if happened & WRITER_LEFT:
             return "another process has opened and closed it: a broker was started"
@@ -251,7 +254,7 @@ class StoreLock:
         return self._watch.take_events() if self._watch is not None else 0
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
-        """Whether nobody else has it open, within a time; where that is not known, whether no writer is seen."""
+        """Whether no other process has it open, waiting for some time; without leases, whether no writer is seen."""
         from rmqtool.store.disk.openers import openers
 
         give_up = time.monotonic() + seconds
@@ -265,17 +268,17 @@ class StoreLock:
 
     @contextmanager
     def alone(self, *, configs: bool = False) -> Iterator[None]:
-        """Nobody opens the file as long as this lasts, so that a broker waits before it loads anything.
+        """Keep other processes from opening the file inside the ``with`` block, so that a broker waits before it loads.
 
-        It waits 45 s at most; where this may last longer, call :meth:`check` between the steps. Where the kernel or the
-        file system has no leases, or the file is another user's, a broker is not held off but noticed.
+        A broker waits for 45 s at most; in longer blocks call :meth:`check` between the steps. If the kernel or the
+        file system has no leases, or the file belongs to another user, a broker is not held off, only noticed.
 
         Args:
-            configs: files are changed that a broker reads before it opens the file ``lock``.
+            configs: the change affects files that a broker reads before it opens the file ``lock``.
 
         Raises:
-            Disturbed: another process has it open, or had it since it was locked; raised before anything is done. With
-                ``configs`` also at the end, if a broker waits by then: what it has read before is out of date.
+            Disturbed: another process has the file open, or has had since it was locked; raised before anything is
+                done. With ``configs`` also at the end, if a broker waits by then: what it has read is out of date.
         """
         from rmqtool.store.disk.openers import OPENED
 
@@ -287,7 +290,7 @@ class StoreLock:
         self._alone = True
         try:
             if not self._is_alone(fd, _TRANSIENT):
-                self._disturbed = f"{self._somebody()} has it open: is a broker starting?"
+                self._disturbed = f"{self._name_openers()} has it open: is a broker starting?"
             self.check()
             yield
             if configs and (writer_waits(fd) or self._take_events() & OPENED) and take(fd) is not Lease.TAKEN:
@@ -300,10 +303,10 @@ class StoreLock:
             give_back(fd)
 
     def wait(self) -> None:
-        """Until nobody else has the file open.
+        """Wait until no other process has the file open.
 
-        A broker that loaded the store before something was appended must not get the lock: it would write where it took
-        the end to be, over what was appended.
+        A broker that loaded the store before an append must not get the lock: it would write at the old end of the log,
+        over the appended messages.
         """
         while self._fd is not None and not self._is_alone(self._fd, 0):
             time.sleep(_WAIT)
@@ -319,7 +322,7 @@ def lock_of(root: str) -> StoreLock | None:
 
 @contextmanager
 def held_off(root: str, *, configs: bool = False) -> Iterator[None]:
-    """:meth:`StoreLock.alone` of the lock that this process holds on a store; nothing where it holds none."""
+    """Apply :meth:`StoreLock.alone` to the lock that this process holds on a store; does nothing if it holds none."""
     lock = lock_of(root)
     if lock is None:
         yield
@@ -329,17 +332,17 @@ def held_off(root: str, *, configs: bool = False) -> Iterator[None]:
 
 
 def check_alone(root: str) -> None:
-    """:meth:`StoreLock.check` of the lock that this process holds on a store; nothing where it holds none.
+    """Apply :meth:`StoreLock.check` to the lock that this process holds on a store; does nothing if it holds none.
 
     Raises:
-        Disturbed: a broker has come in.
+        Disturbed: a broker has opened the store.
     """
     if (lock := lock_of(root)) is not None:
         lock.check()
 
 
-def _key(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _open(path: str) -> int:
@@ -354,11 +357,11 @@ def _open(path: str) -> int:
         return fd
 
 
-def _let_go() -> None:
-    """In a child: it would keep the store locked for as long as it lives."""
+def _close_inherited() -> None:
+    """Close inherited locks in a child, which would keep the store locked for as long as it lives."""
     for lock in list(_held.values()):
         lock.__exit__()
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited)

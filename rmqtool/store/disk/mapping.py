@@ -1,7 +1,7 @@
-"""Files that are mapped or read a little of, and how few of them are held at a time, whatever the store.
+"""Memory-map files, or read parts of them, within a limited number of open files whatever the store's size.
 
-A mapping takes a descriptor (Python keeps one) and one of the mappings that a process may have. A store with many
-queues has more files than there are of either.
+A mapping takes a file descriptor (Python keeps one) and counts against the process's limit of mappings. A store with
+many queues has more files than either limit allows.
 """
 
 import errno
@@ -17,31 +17,31 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.remote import Entries, Partial, need, place_of
 
 T = TypeVar("T")
-MOST_MAPPED = 96  # files that stay mapped for the next reader
-_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # no descriptor, or no mapping, is left
+MOST_MAPPED = 96  # files kept mapped for the next reader
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # out of descriptors or mappings
 
 
 class Releasable(Protocol):
-    """What keeps a file mapped."""
+    """An object that keeps a file mapped."""
 
     def let_go(self) -> bool:
-        """Drop the mapping unless views of it exist; whether it is gone."""
+        """Drop the mapping unless views of it exist; returns whether it is gone."""
 
 
 class Mapped:
-    """The segments that are mapped, in the order in which they were. Only some of them may stay so.
+    """The mapped segments, oldest first, limited in number.
 
-    A store has more files than a process may have descriptors or mappings. So the oldest mapping goes when a new one is
-    made, unless views of it still exist, in which case nothing would be gained. Files of a store elsewhere
-    are left alone: what was fetched of them would have to be fetched again.
+    A store has more files than a process may have descriptors or mappings. So a new mapping drops the oldest one,
+    unless views of it still exist, since dropping it would then free nothing. Files of remote stores are exempt:
+    their contents would have to be fetched again.
     """
 
     def __init__(self) -> None:
         self._segments: dict[int, ref[Releasable]] = {}
-        self._lock = RLock()  # of segments that are forgotten meanwhile the same thread may be called back
+        self._lock = RLock()  # re-entrant: a weakref callback may run in the same thread
 
     def add(self, segment: "Releasable") -> None:
-        """Note that a segment is mapped now."""
+        """Register a segment as mapped."""
         key = id(segment)
         with self._lock:
             self._segments[key] = ref(segment, lambda _gone: self.drop(key))
@@ -49,11 +49,11 @@ class Mapped:
                 self._shrink(MOST_MAPPED)
 
     def drop(self, key: int) -> None:
-        """Note that the segment with this ``id()`` is not mapped any more."""
+        """Unregister the segment with this ``id()``."""
         self._segments.pop(key, None)
 
     def clear(self) -> bool:
-        """Let go of all that nobody looks at; whether there was anything."""
+        """Drop all mappings without views; returns whether there were any."""
         with self._lock:
             before = len(self._segments)
             self._shrink(0)
@@ -67,17 +67,17 @@ class Mapped:
             weak = self._segments.pop(key)
             segment = weak()
             if segment is not None and not segment.let_go():
-                self._segments[key] = weak  # behind the others, which are more likely to go
+                self._segments[key] = weak  # to the end, behind those more likely to be unused
 
 
 MAPPED = Mapped()
 
 
 def freeing(take: Callable[[], T]) -> T:
-    """Take a descriptor or a mapping; where none is left, mappings that nobody looks at make room.
+    """Run ``take``, which needs a descriptor or a mapping; if none is left, drop unused mappings and retry.
 
     Raises:
-        OSError: it cannot be had, of whatever kind it is.
+        OSError: ``take`` failed, for whatever reason.
     """
     try:
         return take()
@@ -88,7 +88,7 @@ def freeing(take: Callable[[], T]) -> T:
 
 
 def raise_open_files(wanted: int) -> None:
-    """Let this process, and those that it starts, open that many files at a time, or as many as they may."""
+    """Raise the limit of open files of this process and its children to ``wanted``, or as far as allowed."""
     import resource  # few need it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -99,7 +99,7 @@ def raise_open_files(wanted: int) -> None:
 
 
 def forget(view: memoryview, start: int, stop: int) -> None:
-    """As :meth:`Segment.forget`, for the view of a whole file; nothing where that is no mapping."""
+    """Like :meth:`Segment.forget` for the view of a whole file; does nothing if that is not a mapping."""
     mapped = view.obj
     if isinstance(mapped, mmap.mmap):
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -110,11 +110,11 @@ def forget(view: memoryview, start: int, stop: int) -> None:
 
 
 def map_file(path: str, *, whole: bool = True, entries: bool = False) -> mmap.mmap | bytes:
-    """The whole file, mapped read-only; ``b""`` for an empty one.
+    """Map a whole file read-only; ``b""`` for an empty one.
 
     Args:
-        whole: False for those who say by :func:`rmqtool.store.disk.remote.need` what they look at.
-        entries: it is a file of a DLedger log.
+        whole: False if the caller announces what it reads with :func:`rmqtool.store.disk.remote.need`.
+        entries: whether it is a file of a DLedger log.
 
     Raises:
         UnreadableStore: missing, no permission, or not a regular file.
@@ -140,10 +140,10 @@ def map_file(path: str, *, whole: bool = True, entries: bool = False) -> mmap.mm
 
 
 def _lacks_room_for_holes(fd: int, about: os.stat_result) -> bool:
-    """Whether a file lies on a tmpfs without room for its holes.
+    """Whether a file is on a tmpfs that has no space for the file's holes.
 
-    A tmpfs takes a page of its own for each page of a hole that is read through a mapping; where it has none, the
-    process ends (SIGBUS). Other file systems map holes without that.
+    Reading a hole of a tmpfs file through a mapping allocates a page; if none is left, the process is killed
+    (SIGBUS). Other file systems map holes without allocation.
     """
     holes = about.st_size - about.st_blocks * 512
     if holes <= 0 or os.major(about.st_dev):
@@ -158,7 +158,7 @@ def _lacks_room_for_holes(fd: int, about: os.stat_result) -> bool:
 
 
 def _copy(copy: mmap.mmap, fd: int) -> mmap.mmap:
-    """A file in memory that belongs to no file; its holes take none as long as nobody reads them."""
+    """Read a file into anonymous memory; its holes take no memory until they are read."""
     at, size = 0, len(copy)
     while at < size:
         try:
@@ -174,7 +174,7 @@ def _copy(copy: mmap.mmap, fd: int) -> mmap.mmap:
 
 
 def open_to_read(path: str) -> int:
-    """A descriptor.
+    """Open a file for reading and return its descriptor.
 
     Raises:
         UnreadableStore: missing, or no permission.
@@ -186,7 +186,7 @@ def open_to_read(path: str) -> int:
 
 
 def read_at(path: str, at: int, size: int) -> bytes:
-    """Bytes [at, at + size) of a file, as far as it goes: for the little that is not worth a mapping.
+    """Bytes [at, at + size) of a file, up to its end, read without mapping it.
 
     Raises:
         UnreadableStore: they cannot be read.

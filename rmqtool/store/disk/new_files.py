@@ -1,10 +1,10 @@
-"""Store files that appear whole or not at all, with their full length, owner and mode, and never over another file.
+"""Create store files atomically: complete, with full length, owner and mode, and never over an existing file.
 
-A broker refuses a store with a file that is too short, and one with a foreign file in its commit log. So a new file is
-made without a name in the directory where it will be, and gets its name when it is complete. Several threads and
-processes may do so at once, and the directory may be a file system of its own. Where a file system knows no files
-without names, the file is made under a name of its own in a directory whose foreign files a broker passes over; where
-that is another file system, in its place, as a broker makes it.
+A broker refuses a store with a file that is too short, or with a foreign file in its commit log. So a new file is
+created without a name (O_TMPFILE) in its target directory and linked when it is complete. Several threads and processes
+may do so at once, and the directory may be a file system of its own. If the file system has no unnamed files, the file
+is created under a temporary name in a directory whose foreign files a broker ignores; if that is on another file
+system, it is created in place, as a broker does.
 """
 
 import errno
@@ -19,31 +19,31 @@ from rmqtool.store.disk.files import File
 from rmqtool.store.disk.ownership import make_folders, take_after
 
 PREFIX = ".rmqtool-new-"
-_NOT_HERE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}  # no files without names
+_NOT_HERE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}  # no unnamed files here
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOENT}  # or /proc is not there
 _number = count()
 
 Fill = Callable[[int], None]
-"""Gives an empty file, by its descriptor, what it is to hold."""
+"""Writes the contents of an empty file, given its descriptor."""
 
 
 def open_at_length(path: str, length: int, scratch: str, names: set[str] | None = None) -> File:
-    """Open a file for reading and writing; one that is not there is made, sparse, at its full length.
+    """Open a file for reading and writing; if it does not exist, create it sparse and at full length.
 
     Args:
-        scratch: directory, on the same file system where there is one, in which a broker passes over foreign files.
-        names: called with the directories that got a name, to be synced by the caller; where it is None that is done
+        scratch: a directory, on the same file system if possible, in which a broker ignores foreign files.
+        names: a set that receives the directories with a new name, to be synced by the caller; if None, they are synced
             here.
 
     Raises:
-        UnreadableStore: the file system does not allow it, or another process makes the same file.
+        UnreadableStore: the file system does not allow it, or another process is creating the same file.
     """
     try:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return File(_make(path, lambda new: os.ftruncate(new, length), scratch, names), path)
-        if os.fstat(fd).st_size < length:  # an index file, which brokers lengthen too
+        if os.fstat(fd).st_size < length:  # an index file; brokers extend those too
             try:
                 os.ftruncate(fd, length)
             except BaseException:
@@ -57,20 +57,20 @@ def open_at_length(path: str, length: int, scratch: str, names: set[str] | None 
 
 
 def make_file(path: str, data: bytes) -> bool:
-    """Make a small file with what it holds, durably; False where one is there, which stays as it is.
+    """Create a small file durably with the given contents; False if it exists, in which case it is left alone.
 
-    Its directory is one in which a broker passes over foreign files.
+    It must be in a directory in which a broker ignores foreign files.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if os.path.lexists(path):
         return False
 
     def fill(fd: int) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
 
     try:
         os.close(_make(path, fill, os.path.dirname(path), None))
@@ -80,23 +80,23 @@ def make_file(path: str, data: bytes) -> bool:
 
 
 def make_root(folder: str) -> None:
-    """The directory of a new store, and what is missing above it, for whom the one above belongs to."""
+    """Create the directory of a new store and its missing parents, owned like the directory above."""
     os.makedirs(folder)
     give_away(folder)
 
 
 def give_away(folder: str) -> None:
-    """Root gives a new store's directory to whom the one above belongs, since a broker is to use it."""
+    """If run by root, give a new store's directory to the owner of the directory above, for use by a broker."""
     if os.geteuid() == 0:
         above = os.stat(os.path.dirname(folder))
         os.chown(folder, above.st_uid, above.st_gid)
 
 
 def sweep(scratch: str, folder: str | None = None) -> None:
-    """Remove what killed processes left in a directory; nobody else may write to the store.
+    """Remove temporary files of killed processes; no other process may be writing to the store.
 
     Args:
-        folder: what was to go there only; needed where the scratch directory is not the store's alone.
+        folder: remove only files meant for this directory; needed if other stores share the scratch directory.
     """
     prefix = PREFIX
     if folder is not None:
@@ -105,29 +105,29 @@ def sweep(scratch: str, folder: str | None = None) -> None:
         except FileNotFoundError:
             return
     with suppress(FileNotFoundError), os.scandir(scratch) as entries:
-        left = [entry.path for entry in entries if entry.name.startswith(prefix)]
-        for path in left:
+        remains = [entry.path for entry in entries if entry.name.startswith(prefix)]
+        for path in remains:
             os.unlink(path)
 
 
 def _prefix(folder: str) -> str:
-    # by inode: a store has many names, and stores may share the directory above their logs
+    # by inode: a store can have many paths, and stores may share the directory above their logs
     return f"{PREFIX}{os.stat(folder).st_ino:x}-"
 
 
 def _make(path: str, fill: Fill, scratch: str, names: set[str] | None) -> int:
-    """A new file, open.
+    """Create a new file and return its descriptor.
 
     Raises:
-        FileExistsError: there is one already.
+        FileExistsError: the file exists.
     """
     folder = os.path.dirname(path)
     changed = {os.path.dirname(made) for made in make_folders(folder)} | {folder}
-    fd = _nameless(path, fill)
+    fd = _create_unnamed(path, fill)
     if fd is None:
-        fd = _beside(path, fill, os.path.join(scratch, f"{_prefix(folder)}{os.getpid()}-{next(_number)}"))
+        fd = _create_aside(path, fill, os.path.join(scratch, f"{_prefix(folder)}{os.getpid()}-{next(_number)}"))
     if fd is None:
-        fd = _in_place(path, fill)
+        fd = _create_in_place(path, fill)
     if names is not None:
         names |= changed
         return fd
@@ -140,8 +140,8 @@ def _make(path: str, fill: Fill, scratch: str, names: set[str] | None) -> int:
     return fd
 
 
-def _nameless(path: str, fill: Fill) -> int | None:
-    """By O_TMPFILE and a link; None where that cannot be done."""
+def _create_unnamed(path: str, fill: Fill) -> int | None:
+    """Create it with O_TMPFILE and link it; None if that is not supported."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -152,9 +152,9 @@ def _nameless(path: str, fill: Fill) -> int | None:
         raise
     try:
         _complete(fd, path, fill)
-        # with a directory's descriptor this is linkat, which follows the link in /proc; alone it would not
+        # src_dir_fd makes this a linkat that follows the symlink in /proc; without it, link would not
         os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # the first one goes on saying that it has no name
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # the first descriptor still refers to an unnamed file
     except OSError as err:
         if err.filename2 is not None and err.errno in _NO_LINK:
             return None
@@ -163,8 +163,8 @@ def _nameless(path: str, fill: Fill) -> int | None:
         os.close(fd)
 
 
-def _beside(path: str, fill: Fill, temporary: str) -> int | None:
-    """Under another name first; None where that name cannot become the other."""
+def _create_aside(path: str, fill: Fill, temporary: str) -> int | None:
+    """Create it under a temporary name and link it; None if it cannot be linked to its name."""
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         _complete(fd, path, fill)
@@ -179,12 +179,12 @@ def _beside(path: str, fill: Fill, temporary: str) -> int | None:
     return fd
 
 
-def _in_place(path: str, fill: Fill) -> int:
-    """As a broker does it: for a moment the file is there, and too short."""
+def _create_in_place(path: str, fill: Fill) -> int:
+    """Create it in place, as a broker does: for a moment the file exists but is too short."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fill(fd)
-        # not after this file itself, which is there already
+        # not modelled on the file itself, which exists already
         take_after(fd, os.path.join(os.path.dirname(path), f"{PREFIX}{os.getpid()}"))
         os.fsync(fd)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Who opens a file: from the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
+"""Find out who opens a file: by watching it (inotify), or by looking through the processes (/proc)."""
 
 import os
 import struct
@@ -8,15 +8,15 @@ from typing import NamedTuple
 OPENED, WRITER_LEFT, GONE = 0x20, 0x08, 0x400 | 0x800 | 0x8000 | 0x2000
 _WATCHED = OPENED | WRITER_LEFT | 0x400 | 0x800  # IN_OPEN, IN_CLOSE_WRITE, IN_DELETE_SELF, IN_MOVE_SELF
 _OVERFLOW = 0x4000
-_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of a name, which a watched file has not
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of a name (0 for a watched file)
 _BUFFER = 64 << 10
 
 
 class Watch:
-    """What happens to a file from now on, seen from this machine.
+    """Records what other processes on this machine do with a file from now on.
 
     Attributes:
-        works: False where the kernel does not tell: too many watches, or no inotify.
+        works: False if the kernel does not report: too many watches, or no inotify.
     """
 
     def __init__(self, path: str) -> None:
@@ -33,11 +33,11 @@ class Watch:
 
     @property
     def works(self) -> bool:
-        """Whether :meth:`happened` knows anything."""
+        """Whether events are reported at all."""
         return self._fd >= 0
 
     def take_events(self) -> int:
-        """What has happened since it was last asked: OPENED, WRITER_LEFT (closed what was open for writing), GONE."""
+        """The events since the last call: OPENED, WRITER_LEFT (a writer closed the file), GONE."""
         masks = 0
         while self._fd >= 0:
             try:
@@ -49,7 +49,7 @@ class Watch:
                 _watch, mask, _cookie, length = _EVENT.unpack_from(data, at)
                 masks |= mask
                 at += _EVENT.size + length
-        # what was lost may have been anything
+        # after an overflow anything may have happened
         return masks | OPENED | WRITER_LEFT if masks & _OVERFLOW else masks
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Opener(NamedTuple):
 
 
 def openers(fd: int) -> list[Opener]:
-    """Other processes that have the file open, as far as this one may look into them."""
+    """Other processes that have the file open, as far as this one may inspect them."""
     mine = os.fstat(fd)
     processes = []
     for pid in map(int, filter(str.isdecimal, _names("/proc"))):
@@ -92,4 +92,4 @@ def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        return []  # gone, or not ours to look at
+        return []  # the process is gone, or we may not inspect it

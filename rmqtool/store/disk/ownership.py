@@ -1,7 +1,7 @@
-"""Owner, mode, ACL and extended attributes of what is put into a store: the broker's own user must be able to open it.
+"""Owner, mode, ACL and extended attributes of files put into a store: the broker's user must be able to open them.
 
-A command is often run by root on the store of another user, and under any umask. So a file takes after the one that it
-replaces, and a new one after its folder.
+A command is often run by root on another user's store, and under any umask. So a replacement takes these attributes
+from the file it replaces, and a new file from its directory.
 """
 
 import errno
@@ -14,13 +14,13 @@ _NOT_THERE = {errno.ENOTSUP, errno.ENODATA, errno.EPERM, errno.EACCES, errno.EIN
 
 
 def take_after(fd: int, path: str) -> None:
-    """Give an open file owner, mode, ACL and extended attributes of the file at a path, or what its folder suggests.
+    """Give an open file owner, mode, ACL and extended attributes of the file at a path, or else of its directory.
 
-    What this process may not give is left out: only root gives files away.
+    What this process is not permitted to set is left out: only root can give files away.
 
     Args:
-        fd: of a new file, which nobody else uses yet.
-        path: where it will be; a file that is there now is its model, else the nearest folder above it.
+        fd: a new file that no other process uses yet.
+        path: its future path; a file there is the model, otherwise the nearest existing directory above.
     """
     try:
         model = os.stat(path)
@@ -34,9 +34,11 @@ def take_after(fd: int, path: str) -> None:
 
 
 def give_as(fd: int, folder: str) -> None:
-    """Give an open file or directory owner and mode of a folder, and of a store's folder the mode of its messages
-    (:func:`find_closed`); a file may not be executed for it, and its owner may always do what it takes to go on with
-    it."""
+    """Give an open file or directory the owner and mode of a directory.
+
+    If that is a store, the mode is restricted like that of its messages (:func:`find_closed`). Execute bits of files
+    are dropped, and the owner always keeps the permissions needed to continue.
+    """
     model, own = os.stat(folder), os.fstat(fd)
     mode = stat.S_IMODE(model.st_mode) & ~find_closed(folder)
     mode = mode | 0o700 if stat.S_ISDIR(own.st_mode) else (mode | 0o600) & 0o666
@@ -44,10 +46,10 @@ def give_as(fd: int, folder: str) -> None:
 
 
 def make_folders_as(path: str, model: str) -> list[str]:
-    """Make a directory and what is missing above it, with the owner and mode of another.
+    """Create a directory and its missing parents with the owner and mode of another directory.
 
     Returns:
-        Those that were made, outermost first. Their names are not durable yet.
+        The created directories, outermost first. Their names are not durable yet.
     """
     missing = []
     while not os.path.isdir(path):
@@ -65,10 +67,10 @@ def make_folders_as(path: str, model: str) -> list[str]:
 
 
 def make_folders(path: str) -> list[str]:
-    """Make a directory and what is missing above it, each after the one that it lies in.
+    """Create a directory and its missing parents, each with the owner and mode of its parent.
 
     Returns:
-        Those that were made, outermost first. Their names are not durable yet.
+        The created directories, outermost first. Their names are not durable yet.
     """
     missing = []
     while not os.path.isdir(path):
@@ -87,10 +89,10 @@ def make_folders(path: str) -> list[str]:
 
 
 def find_closed(path: str) -> int:
-    """Find who may not read a file, or the messages of a store: bits for ``os.umask``, 0o070 the group, 0o007 others.
+    """Permission bits, as for ``os.umask``, of those who may not read a file or a store's messages: 0o070, 0o007.
 
-    Of a store its directory, ``commitlog/`` and the first file there count: without the right to search one or to read
-    the other nobody gets at a message. What is not there, or is no path here, closes nothing.
+    For a store its directory, ``commitlog/`` and the first file there count: without search permission on the
+    directories or read permission on the file, nobody gets at a message. Missing files do not close anything.
     """
     log = os.path.join(path, "commitlog")
     places = [path, log]
@@ -101,9 +103,9 @@ def find_closed(path: str) -> int:
         with suppress(OSError, ValueError):
             mode = os.stat(place).st_mode
             needed = 0o011 if stat.S_ISDIR(mode) else 0o044
-            for everybody in (0o070, 0o007):
-                if not mode & needed & everybody:
-                    closed |= everybody
+            for everyone in (0o070, 0o007):
+                if not mode & needed & everyone:
+                    closed |= everyone
     return closed
 
 
@@ -114,10 +116,10 @@ def _existing(folder: str) -> str:
 
 
 def take_after_folder(fd: int, folder: str) -> None:
-    """Give an open new file what its folder suggests."""
+    """Give an open new file the owner, mode and default ACL of its directory."""
     above = os.stat(folder)
     _give(fd, above.st_uid, above.st_gid, stat.S_IMODE(above.st_mode) & 0o666)
-    with suppress(OSError):  # most folders have none
+    with suppress(OSError):  # most directories have none
         os.setxattr(fd, _ACL, os.getxattr(folder, _DEFAULT_ACL))
 
 
@@ -128,7 +130,7 @@ def _give(fd: int, uid: int, gid: int, mode: int) -> None:
             os.fchown(fd, uid, gid)
         except PermissionError:
             with suppress(PermissionError):
-                os.fchown(fd, -1, gid)  # a group that this process is in
+                os.fchown(fd, -1, gid)  # works if this process is in the group
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
         os.fchmod(fd, mode)
 

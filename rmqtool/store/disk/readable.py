@@ -1,8 +1,8 @@
-"""What can be read of a file on a broken disk: found out piece by piece, before anything is mapped.
+"""Determine what can be read of a file on a failing disk, piece by piece, before anything is mapped.
 
-A mapping of a bad sector ends the process; a read of it is an error that says so. Whoever carves messages out of such
-a disk first has each file read once. One that reads as a whole is used where it is (what was read just now is in the
-page cache); of another one, what can be read is copied, and the copy has holes where the bad sectors are.
+Touching a bad sector through a mapping kills the process, while a read returns an error. So before messages are
+carved out of such a disk, each file is read once. A fully readable file is used in place (it is in the page cache now);
+of any other file, the readable parts are copied, with holes in place of the bad sectors.
 """
 
 import errno
@@ -15,13 +15,13 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.segments import Segment, Segments, write_all
 from rmqtool.store.disk.sparse import extents
 
-_PIECE = 1 << 20  # bytes at a time
-_SMALLEST = 1 << 12  # a piece that fails is halved down to this, since each failure may take a disk seconds
+_PIECE = 1 << 20  # bytes per read
+_SMALLEST = 1 << 12  # a failing piece is halved down to this size; each failure may take the disk seconds
 _BROKEN = {errno.EIO, errno.EREMOTEIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA}
 
 
 class Unreadable(NamedTuple):
-    """Bytes of a file that the disk does not give."""
+    """A range of a file that the disk cannot read."""
 
     path: str
     start: int
@@ -29,31 +29,31 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-def reads_as_a_whole(path: str, size: int) -> bool:
-    """Whether every byte of a file can be read; it is read up to the first that cannot.
+def is_fully_readable(path: str, size: int) -> bool:
+    """Whether every byte of a file can be read; stops at the first one that cannot.
 
     Raises:
-        UnreadableStore: it cannot be read for another reason than the disk's.
+        UnreadableStore: it cannot be read, and not because of the disk.
     """
-    return not _each_piece(path, size, lambda _at, _data: None, give_up=True)
+    return not _read_pieces(path, size, lambda _at, _data: None, give_up=True)
 
 
 def need_readable(segments: Segments) -> None:
-    """Have every byte of files read before they are mapped.
+    """Read every byte of the files before they are mapped.
 
     Raises:
-        UnreadableStore: one cannot be read.
+        UnreadableStore: one of them cannot be read.
     """
     for file in segments:
-        if not reads_as_a_whole(file.path, file.size):
+        if not is_fully_readable(file.path, file.size):
             raise UnreadableStore(f"{file.path}: {os.strerror(errno.EIO)}")
 
 
 def copy_readable(path: str, size: int, copy: IO[bytes]) -> list[Unreadable]:
-    """Copy what can be read of a file to the same places of another one; returns what cannot, in order.
+    """Copy the readable parts of a file to the same offsets of another; returns the unreadable ranges in order.
 
     Raises:
-        UnreadableStore: it cannot be read for another reason than the disk's.
+        UnreadableStore: it cannot be read, and not because of the disk.
         OSError: the copy cannot be written.
     """
 
@@ -61,10 +61,10 @@ def copy_readable(path: str, size: int, copy: IO[bytes]) -> list[Unreadable]:
         if any(data):
             write_all(copy.fileno(), data, at)
 
-    return _each_piece(path, size, take)
+    return _read_pieces(path, size, take)
 
 
-def _each_piece(
+def _read_pieces(
     path: str, size: int, take: Callable[[int, memoryview], None], *, give_up: bool = False
 ) -> list[Unreadable]:
     unreadable: list[Unreadable] = []
@@ -90,17 +90,17 @@ def _read(
     start: int,
     stop: int,
     take: Callable[[int, memoryview], None],
-    found: list[Unreadable],
+    unreadable: list[Unreadable],
     give_up: bool,
 ) -> None:
     buffer = bytearray(_PIECE)
-    waiting = [(start, stop)]
-    while waiting:
-        at, end = waiting.pop()
-        # pieces lie at their own multiples, so that halving one ends at the borders of sectors
+    pending = [(start, stop)]
+    while pending:
+        at, end = pending.pop()
+        # pieces start at multiples of their size, so that halving them ends at sector boundaries
         part = min((at // _PIECE + 1) * _PIECE, end)
         if part < end:
-            waiting.append((part, end))
+            pending.append((part, end))
         try:
             count = _read_piece(fd, buffer, at, part)
         except OSError as err:
@@ -109,11 +109,11 @@ def _read(
             if part - at > _SMALLEST and not give_up:
                 middle = at + (part - at) // 2 // _SMALLEST * _SMALLEST
                 middle = middle if middle > at else min(at + _SMALLEST, part)
-                waiting += [(middle, part), (at, middle)]
-            elif found and found[-1].stop == at:
-                found[-1] = found[-1]._replace(stop=part)
+                pending += [(middle, part), (at, middle)]
+            elif unreadable and unreadable[-1].stop == at:
+                unreadable[-1] = unreadable[-1]._replace(stop=part)
             else:
-                found.append(Unreadable(path, at, part, os.strerror(err.errno or 0)))
+                unreadable.append(Unreadable(path, at, part, os.strerror(err.errno or 0)))
             if give_up:
                 return
             continue
@@ -121,7 +121,7 @@ def _read(
 
 
 def _read_piece(fd: int, buffer: bytearray, at: int, stop: int) -> int:
-    """Bytes read into the buffer; fewer than asked for where the file ends."""
+    """Read into the buffer; returns the number of bytes, fewer than requested if the file ends."""
     count = 0
     with memoryview(buffer) as room:
         while at + count < stop:
@@ -133,10 +133,10 @@ def _read_piece(fd: int, buffer: bytearray, at: int, stop: int) -> int:
 
 
 class Readable:
-    """Files of a log in a form that can be mapped without fear.
+    """Files of a log, replaced by copies where needed so that they can be mapped safely.
 
     Attributes:
-        unreadable: what is missing in them, in order.
+        unreadable: the ranges missing in the copies, in order.
     """
 
     def __init__(self) -> None:
@@ -144,21 +144,21 @@ class Readable:
         self._copies: dict[str, tuple[str, IO[bytes]]] = {}
 
     def take(self, segments: Segments) -> Segments:
-        """The files, or copies of those that do not read as a whole.
+        """Return the files, with copies in place of those that are not fully readable.
 
         Raises:
-            UnreadableStore: a file cannot be opened, or there is no room for a copy.
+            UnreadableStore: a file cannot be opened, or there is no space for a copy.
         """
-        files = (file if reads_as_a_whole(file.path, file.size) else self._copy(file) for file in segments)
+        files = (file if is_fully_readable(file.path, file.size) else self._copy(file) for file in segments)
         return Segments(list(files), segments.foreign)
 
     def name(self, path: str) -> str:
-        """The file that a path stands for."""
+        """The original file of a path that may be a copy's."""
         return self._copies[path][0] if path in self._copies else path
 
     def _copy(self, file: Segment) -> Segment:
-        # without a name it goes when this process goes, however that ends
-        copy = tempfile.TemporaryFile(prefix="rmqtool-")  # noqa: SIM115 - as long as this object
+        # an unnamed file disappears with this process, however that ends
+        copy = tempfile.TemporaryFile(prefix="rmqtool-")  # noqa: SIM115 - lives as long as this object
         path = f"/proc/self/fd/{copy.fileno()}"
         self._copies[path] = file.path, copy
         try:
@@ -169,8 +169,8 @@ class Readable:
             raise UnreadableStore(f"{tempfile.gettempdir()}: {os.strerror(err.errno or 0)}: {text}") from err
         return Segment(path, file.base, file.size, file.mtime_ns, entries=file.entries)
 
-    def words(self) -> list[str]:
-        """What is missing, for people."""
+    def describe(self) -> list[str]:
+        """One sentence for each missing range."""
         return [
             f"{piece.path}: bytes {piece.start} to {piece.stop} cannot be read: {piece.reason}"
             for piece in self.unreadable

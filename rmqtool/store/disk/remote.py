@@ -1,8 +1,8 @@
-"""Stores that are not on this machine, by the URI that such a store has for a path.
+"""Stores on other machines, addressed by a URI in place of a path.
 
-Nothing here knows how files are fetched: :mod:`rmqtool.analytics.remote.stores` does, and says so by :func:`attach`.
-Files are mapped at full length, and the bytes that are needed are fetched into them: a reader of a mapped
-file that may be such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does
+This module does not know how files are fetched: :mod:`rmqtool.analytics.remote.stores` does, and registers itself with
+:func:`attach`. Remote files are mapped at full length, and their bytes are fetched on demand: code that reads a mapped
+file which may be remote calls :func:`need` first with the range it is about to read. For local files that does
 nothing.
 """
 
@@ -19,39 +19,39 @@ from formats.message.read import HEADS, HOSTS_V6, End, Record, read
 
 _MARK = "://"
 _HEAD = max(head.size for head in HEADS.values())
-_LONGEST = 0x7FFF + 4  # bytes of a topic and of the lengths around it
+_LONGEST = 0x7FFF + 4  # bytes of the longest topic and the length fields around it
 _SYS_FLAG = HEADS[0].field("sys_flag")
 
 
 class Partial(mmap.mmap):
-    """A read-only mapping of a file of which only parts are there. What is not there reads as zero.
+    """A read-only mapping of a file that is fetched in parts. Parts not fetched yet read as zeros.
 
-    All methods raise UnreadableStore when bytes cannot be had.
+    All methods raise UnreadableStore if bytes cannot be fetched.
     """
 
     @abstractmethod
     def need(self, start: int, stop: int) -> None:
-        """Have bytes [start, stop), as far as the file goes."""
+        """Fetch bytes [start, stop), up to the end of the file."""
 
     @abstractmethod
     def need_all(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """As :meth:`need`, for many ranges in ascending order."""
+        """Like :meth:`need`, for many ranges in ascending order."""
 
     @abstractmethod
     def need_whole(self) -> None:
-        """Have all of it, and keep it."""
+        """Fetch the whole file and keep it."""
 
     @abstractmethod
     def forget(self, start: int, stop: int) -> None:
-        """Give back the room of [start, stop): later reads must ask for it again."""
+        """Release the memory of [start, stop); later reads must fetch it again."""
 
 
 class Entries(mmap.mmap):
-    """A read-only mapping of a file of a DLedger log, in which every record has an entry's header before it."""
+    """A read-only mapping of a file of a DLedger log, in which an entry header precedes every record."""
 
 
-class Known(NamedTuple):
-    """A name in a directory."""
+class RemoteStat(NamedTuple):
+    """An entry of a remote directory."""
 
     name: str
     is_dir: bool
@@ -60,119 +60,119 @@ class Known(NamedTuple):
 
 
 class Place(Protocol):
-    """A store elsewhere, as it was when it was first looked at. All methods raise UnreadableStore."""
+    """A remote store in the state in which it was first seen. All methods raise UnreadableStore."""
 
-    uri: str  # with all that it takes to get there, secrets too
+    uri: str  # with everything needed to connect, secrets included
 
-    def entries(self, path: str) -> list[Known]:
-        """What is in a directory, by name; nothing when there is none."""
+    def entries(self, path: str) -> list[RemoteStat]:
+        """The entries of a directory, by name; empty if it does not exist."""
 
-    def find(self, path: str) -> Known | None:
-        """A file or directory; None when there is none."""
+    def find(self, path: str) -> RemoteStat | None:
+        """The entry of a file or directory; None if it does not exist."""
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """The first bytes of a file; None when there is none."""
+        """The first bytes of a file; None if it does not exist."""
 
     def map(self, path: str, size: int | None = None) -> Partial | bytes:
-        """A file's first ``size`` bytes, all where that is None; ``b""`` for none. Nothing of it is there yet."""
+        """Map a file's first ``size`` bytes (None: all); ``b""`` if empty. Nothing is fetched yet."""
 
 
 _places: dict[str, Place] = {}
 
 
 def attach(root: str, place: Place) -> None:
-    """Have the store at ``root`` looked for in a place; it takes the place of one that was there."""
+    """Register the place of the store at ``root``, replacing an earlier one."""
     _places[root] = place
 
 
 def place_of(path: str) -> Place | None:
-    """Where a path leads; None for this machine."""
+    """The remote place that a path leads to; None for this machine."""
     if _MARK not in path:
         return None
     return next((place for root, place in _places.items() if path == root or path.startswith(f"{root}/")), None)
 
 
 def uri_of(path: str) -> str | None:
-    """The URI of the store that a file is in; None for one on this machine."""
+    """The URI of the store that contains a file; None for a local one."""
     return None if (place := place_of(path)) is None else place.uri
 
 
 def is_uri(path: str) -> bool:
-    """Whether a path is a URI, and not the name of something that is on this machine."""
+    """Whether a path is a URI and not the name of a local file."""
     return _MARK in path and not os.path.exists(path)
 
 
 def show_uri(uri: str) -> str:
-    """A URI as messages and columns have it: without options, and without what may be a secret."""
+    """A URI for messages and columns: without options and without anything that may be a secret."""
     scheme, mark, rest = uri.partition("?")[0].partition(_MARK)
     authority, slash, path = rest.partition("/")
     _key, colon, port = authority.rpartition(":")
     if colon and "@" not in authority and "]" not in port and port and not port.isdecimal():
-        # no port: a key that was not escaped, with a slash or a question mark in it, goes on to the last @
+        # not a port but an unescaped key containing a slash or a question mark; it extends to the last @
         authority, slash, path = uri.partition(_MARK)[2].rpartition("@")[2].partition("?")[0].partition("/")
         authority, path = (authority, path) if "@" in uri else ("***", "")
     user, at, host = authority.rpartition("@")
-    if scheme != "s3":  # there the user is a key
+    if scheme != "s3":  # in an S3 URI the user is a key
         host = user.partition(":")[0] + at + host
     return f"{scheme}{mark}{host}{slash}{path}".rstrip("/")
 
 
 def exists(path: str) -> bool:
-    """As ``os.path.exists``, wherever it is."""
+    """Like ``os.path.exists``, for local and remote paths."""
     place = place_of(path)
     return os.path.exists(path) if place is None else place.find(path) is not None
 
 
 def is_dir(path: str) -> bool:
-    """As ``os.path.isdir``, wherever it is."""
+    """Like ``os.path.isdir``, for local and remote paths."""
     place = place_of(path)
-    return os.path.isdir(path) if place is None else (known := place.find(path)) is not None and known.is_dir
+    return os.path.isdir(path) if place is None else (status := place.find(path)) is not None and status.is_dir
 
 
 def file_size(path: str) -> int | None:
-    """Bytes of a file, wherever it is; None when there is none."""
+    """Size of a local or remote file in bytes; None if it does not exist."""
     place = place_of(path)
     if place is None:
         return os.path.getsize(path) if os.path.isfile(path) else None
-    return known.size if (known := place.find(path)) is not None and not known.is_dir else None
+    return status.size if (status := place.find(path)) is not None and not status.is_dir else None
 
 
 # -- mapped files ------------------------------------------------------------------------------------------------------
 
 
 def need(view: memoryview, start: int, stop: int) -> None:
-    """Have bytes [start, stop) of a mapped file, as far as it goes.
+    """Fetch bytes [start, stop) of a mapped remote file, up to its end; does nothing for a local one.
 
     Args:
-        view: of the whole file, as for all here.
+        view: the whole file, as in all functions of this section.
 
     Raises:
-        UnreadableStore: they cannot be had.
+        UnreadableStore: they cannot be fetched.
     """
     if isinstance(mapped := view.obj, Partial):
         mapped.need(start, stop)
 
 
 def need_all(view: memoryview, ranges: Iterable[tuple[int, int]]) -> None:
-    """As :func:`need`, for many ranges in ascending order."""
+    """Like :func:`need`, for many ranges in ascending order."""
     if isinstance(mapped := view.obj, Partial):
         mapped.need_all(ranges)
 
 
 def is_partial(view: memoryview) -> bool:
-    """Whether bytes that nobody has asked for may not be there."""
+    """Whether bytes may be missing unless :func:`need` has been called for them."""
     return isinstance(view.obj, Partial)
 
 
 def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
-    """:func:`formats.message.read`, with all there that it looks at."""
+    """:func:`formats.message.read`, fetching everything that it reads."""
     if not isinstance(mapped := view.obj, Partial):
-        found = read(view, at, limit, crc=crc)
-        return _blank_of_entries(view, at, limit) or found if isinstance(found, End) and is_entries(view) else found
+        item = read(view, at, limit, crc=crc)
+        return _blank_of_entries(view, at, limit) or item if isinstance(item, End) and is_entries(view) else item
     mapped.need(at, _record_end(mapped, at, limit))
     record = read(view, at, limit, crc=crc)
     if isinstance(record, End) and record.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
-        # why it is none depends on where its lengths lead, and that may be anywhere
+        # why it is not a record depends on where its lengths lead, which may be anywhere
         (sys_flag,) = _SYS_FLAG.unpack_from(view, at)
         head = HEADS[sys_flag & HOSTS_V6]
         topic_at = at + head.size + max(head.as_dict(view, at)["body_length"], 0)
@@ -182,7 +182,7 @@ def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Rec
 
 
 def is_entries(view: memoryview) -> bool:
-    """Whether records have an entry's header of DLedger before them."""
+    """Whether a DLedger entry header precedes every record."""
     return isinstance(view.obj, Entries)
 
 
@@ -194,9 +194,9 @@ def _blank_of_entries(view: memoryview, at: int, limit: int) -> End | None:
 
 
 def record_start(view: memoryview, at: int) -> int:
-    """Where the record begins that follows the one that ends at ``at``, or is the first of a file (0).
+    """Where the record that follows ``at`` begins; ``at`` is the end of the previous record, or 0.
 
-    That is at once, but in a DLedger log behind the header of its entry.
+    That is ``at`` itself, except in a DLedger log, where an entry header comes first.
     """
     if not is_entries(view):
         return at
@@ -206,16 +206,16 @@ def record_start(view: memoryview, at: int) -> int:
 
 
 def blank_room(view: memoryview, at: int) -> int:
-    """Bytes to the end of the file that the end-of-file blank at ``at`` says."""
+    """The distance to the end of the file according to the end-of-file blank at ``at``."""
     at += 4 if is_entries(view) else 0
     return int.from_bytes(view[at : at + 4], "big", signed=True)
 
 
 def reach(view: memoryview, at: int, stop: int, limit: int) -> int:
-    """Up to where a walk over records from ``at`` on may look: over the one at ``at``, and all that end by ``stop``.
+    """How far a walk over records from ``at`` may read: the record at ``at``, and all that end by ``stop``.
 
     Args:
-        limit: where the readable part of the file ends; the answer where all of it is on this machine.
+        limit: where the readable part of the file ends; returned as it is for a local file.
     """
     if not isinstance(mapped := view.obj, Partial):
         return limit
@@ -225,7 +225,7 @@ def reach(view: memoryview, at: int, stop: int, limit: int) -> int:
 
 
 def _record_end(mapped: Partial, at: int, limit: int) -> int:
-    """The end of the record at ``at`` as it says itself; of what may be a record's head where it says nothing."""
+    """The end of the record at ``at`` by its own size; the end of a record header if there is no valid size."""
     head = min(at + _HEAD, limit)
     mapped.need(at, head)
     if limit - at < BLANK.size:

@@ -1,4 +1,4 @@
-"""A folder for what a plan builds, in the system's temporary directory; it goes again, whatever the plan ends with."""
+"""A temporary directory for files built while planning; always removed at the end."""
 
 import os
 import tempfile
@@ -14,10 +14,10 @@ _SMALL = 1 << 16
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder of this process's own.
+    """Create a temporary directory for this process.
 
-    To remove a folder takes a descriptor. What ends for want of one still holds those that it has while its error is on
-    its way, so one is set aside.
+    Removing a directory takes a descriptor. If the body fails because none is left, the descriptors it has are still
+    open while its error propagates, so one is kept in reserve.
     """
     path = tempfile.mkdtemp(prefix="rmqtool-")
     spare = -1
@@ -33,16 +33,16 @@ def temporary_folder() -> Iterator[str]:
 
 @contextmanager
 def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) -> Iterator[str]:
-    """A temporary folder that shows some files of another one, for a library that would write beside what it reads.
+    """A temporary directory with links to some files of another one, for a library that writes beside what it reads.
 
     Args:
-        path: the other folder.
-        linked: which names are shown by links.
-        copied: name of a small file that is copied.
+        path: the other directory.
+        linked: whether a file of this name is linked.
+        copied: name of a small file that is copied instead.
 
     Raises:
-        UnreadableStore: the folder is not there, or it or that file cannot be read.
-        CorruptFile: that file is not there.
+        UnreadableStore: the directory does not exist, or it or that file cannot be read.
+        CorruptFile: that file does not exist.
     """
     with temporary_folder() as folder:
         for entry in list_dir(path):
@@ -57,7 +57,7 @@ def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) ->
 
 
 def _remove(path: str) -> None:
-    """Remove a folder with all that is in it, with one descriptor at a time; what cannot be removed stays."""
+    """Remove a directory tree with one descriptor at a time; what cannot be removed stays."""
     for folder, folders, files in os.walk(path, topdown=False):
         for name in files:
             with suppress(OSError):

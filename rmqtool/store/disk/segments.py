@@ -1,6 +1,6 @@
 """Equal-sized files seen as one offset space (store.MappedFileQueue).
 
-Nothing is opened until it is read, and everything is opened read-only: looking at a store must not change it.
+Files are opened on the first read, and always read-only: inspecting a store must not change it.
 """
 
 import errno
@@ -14,19 +14,19 @@ from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.mapping import MAPPED, forget, freeing, map_file, read_at
-from rmqtool.store.disk.remote import Known, Partial, need, place_of
+from rmqtool.store.disk.remote import Partial, RemoteStat, need, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
-_EARLY = 1 << 16  # bytes; less is not worth a call
-_AT_ONCE = 2 << 20  # bytes that are copied while the medium writes those before them
+_EARLY = 1 << 16  # bytes; smaller writes are not worth a call
+_AT_ONCE = 2 << 20  # bytes per write, copied while the medium writes the previous ones
 
 
 class Segment:
-    """One file whose name is the offset of its first byte.
+    """A file whose name is the offset of its first byte.
 
     Attributes:
-        where: path of the file that holds its bytes.
+        where: path of the file that holds the data.
         entries: whether it is a file of a DLedger log.
     """
 
@@ -44,18 +44,18 @@ class Segment:
         return self.base + self.size
 
     def view(self) -> memoryview:
-        """The file's bytes, mapped once and kept until :meth:`release`, or until many others were mapped since."""
-        view = self.mapped()
+        """The file's bytes, mapped once and kept until :meth:`release` or until many others have been mapped."""
+        view = self.map()
         if isinstance(mapped := view.obj, Partial):
             mapped.need_whole()
         return view
 
-    def mapped(self) -> memoryview:
-        """As :meth:`view`, for those who say by :func:`rmqtool.store.disk.remote.need` what they look at."""
+    def map(self) -> memoryview:
+        """Like :meth:`view`, for callers that announce what they read with :func:`rmqtool.store.disk.remote.need`."""
         view = self._view
         if view is None:
             place = place_of(self.where)
-            # of a file elsewhere no more is looked at than was known of it
+            # a remote file is limited to the size it had when the store was listed
             view = self._view = memoryview(
                 map_file(self.where, entries=self.entries) if place is None else place.map(self.where, self.size)
             )
@@ -65,7 +65,7 @@ class Segment:
         return view
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes [at, at + size) of the file, as far as it goes; of one that is not mapped without mapping it.
+        """Bytes [at, at + size), up to the end of the file; a file that is not mapped stays unmapped.
 
         Raises:
             UnreadableStore: they cannot be read.
@@ -73,23 +73,23 @@ class Segment:
         view = self._view
         if view is None and place_of(self.where) is None:
             return read_at(self.where, at, size)
-        view = self.mapped()
+        view = self.map()
         need(view, at, at + size)
         return bytes(view[at : at + size])
 
     def forget(self, start: int, stop: int) -> None:
-        """Let the kernel take back the pages of [start, stop): a long scan must not count as this process's memory."""
+        """Release the pages of [start, stop), so that a long scan does not count as memory of this process."""
         if (view := self._view) is not None:
             forget(view, start, stop)
 
     def release(self) -> None:
-        """Drop the mapping; views handed out keep it alive as long as they live."""
+        """Drop the mapping; it lives on as long as views handed out earlier."""
         if self._view is not None:
             self._view = None
             MAPPED.drop(id(self))
 
     def let_go(self) -> bool:
-        """Drop the mapping unless views of it exist; whether it is gone."""
+        """Drop the mapping unless views of it exist; returns whether it is gone."""
         view = self._view
         if view is None:
             return True
@@ -97,36 +97,36 @@ class Segment:
         alive = ref(mapped)
         self._view = None
         del view, mapped
-        if (kept := alive()) is None:
+        if (revived := alive()) is None:
             return True
         if self._view is None:
-            self._view = memoryview(kept)
+            self._view = memoryview(revived)
         return False
 
 
 def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
-    """Write at a position all of it, which one call need not do."""
-    left = memoryview(data)
-    while left:
-        done = os.pwrite(fd, left, at)
-        left, at = left[done:], at + done
+    """Write all of ``data`` at an offset, in as many calls as it takes."""
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(fd, rest, at)
+        rest, at = rest[done:], at + done
 
 
 def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
-    """As :func:`write_all`, of what will be synced soon: the medium begins with it now."""
-    left = memoryview(data)
-    while left:
-        part, left = left[:_AT_ONCE], left[_AT_ONCE:]
+    """Like :func:`write_all`, for data that will be synced soon: starts writeback at once."""
+    rest = memoryview(data)
+    while rest:
+        part, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
         write_all(fd, part, at)
         if len(part) >= _EARLY and hasattr(os, "posix_fadvise"):
-            # what is not needed in memory any more is written; what is being written stays there
-            with suppress(OSError):  # it is advice
+            # DONTNEED starts writeback of dirty pages; those being written stay in memory
+            with suppress(OSError):  # only advice
                 os.posix_fadvise(fd, at, len(part), os.POSIX_FADV_DONTNEED)
         at += len(part)
 
 
 class DirectoryEntry:
-    """A name in a directory; a link that leads in a circle is neither file nor directory, as one that leads nowhere."""
+    """A name in a directory; circular and dangling links are neither files nor directories."""
 
     __slots__ = ("_entry", "name", "path")
 
@@ -143,12 +143,12 @@ class DirectoryEntry:
 
     @property
     def size(self) -> int:
-        """Bytes of what a link leads to."""
+        """Size in bytes, of the target if it is a link."""
         return self._entry.stat().st_size
 
     @property
     def mtime_ns(self) -> int:
-        """When that was changed."""
+        """Modification time, of the target if it is a link."""
         return self._entry.stat().st_mtime_ns
 
     def _ask(self, question: Callable[[], bool]) -> bool:
@@ -160,37 +160,37 @@ class DirectoryEntry:
             raise UnreadableStore(f"{self.path}: {os.strerror(err.errno or 0)}") from err
 
 
-class FarEntry(DirectoryEntry):
-    """A name in a directory of a store that is elsewhere."""
+class RemoteEntry(DirectoryEntry):
+    """A name in a directory of a remote store."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_status",)
 
-    def __init__(self, directory: str, known: Known) -> None:
-        self.name, self.path, self._known = known.name, f"{directory}/{known.name}", known
+    def __init__(self, directory: str, status: RemoteStat) -> None:
+        self.name, self.path, self._status = status.name, f"{directory}/{status.name}", status
 
     def is_file(self) -> bool:
-        return not self._known.is_dir
+        return not self._status.is_dir
 
     def is_dir(self) -> bool:
-        return self._known.is_dir
+        return self._status.is_dir
 
     @property
     def size(self) -> int:
-        return self._known.size
+        return self._status.size
 
     @property
     def mtime_ns(self) -> int:
-        return self._known.mtime_ns
+        return self._status.mtime_ns
 
 
 def list_dir(path: str) -> list[DirectoryEntry]:
-    """Directory entries sorted by name; none when the directory is missing.
+    """Directory entries sorted by name; empty if the directory does not exist.
 
     Raises:
         UnreadableStore: no permission, or not a directory.
     """
     if (place := place_of(path)) is not None:
-        return [FarEntry(path, known) for known in place.entries(path)]
+        return [RemoteEntry(path, status) for status in place.entries(path)]
     try:
         with freeing(lambda: os.scandir(path)) as entries:
             return sorted(map(DirectoryEntry, entries), key=lambda entry: entry.name)
@@ -199,11 +199,11 @@ def list_dir(path: str) -> list[DirectoryEntry]:
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     except ValueError as err:
-        raise UnreadableStore(f"{path!r}: {err}") from err  # a path with a zero byte in it
+        raise UnreadableStore(f"{path!r}: {err}") from err  # a path that contains a NUL
 
 
 def files_below(path: str) -> tuple[int, int]:
-    """(files, bytes) below a directory; what cannot be listed here is not counted."""
+    """(number of files, bytes) below a directory; local directories that cannot be listed are not counted."""
     if place_of(path) is not None:
         counts = [files_below(entry.path) if entry.is_dir() else (1, entry.size) for entry in list_dir(path)]
         return sum(files for files, _size in counts), sum(size for _files, size in counts)
@@ -216,25 +216,25 @@ def files_below(path: str) -> tuple[int, int]:
 
 
 def offset_name(name: str) -> int | None:
-    """The offset that a file name says, or None for a foreign file. Java takes any decimal digits, non-Latin too.
+    """The offset in a file name, or None for a foreign file. Java accepts any decimal digits, even non-Latin ones.
 
-    No file can begin so near the last offset of a ``long`` that its end would lie beyond.
+    Offsets so large that the file's end would exceed a ``long`` are rejected.
     """
     offset = int(name) if name.isdecimal() and len(name) <= 20 else _TOO_FAR
     return offset if offset < _TOO_FAR else None
 
 
 def name_of(offset: int) -> str:
-    """20 digits, zero-padded."""
+    """The file name of an offset: 20 digits, zero-padded."""
     return f"{offset:020d}"
 
 
 class Segments:
-    """The files of one directory, or of several that share one offset space (``MultiPathMappedFileQueue``).
+    """The files of one directory, or of several that form one offset space (``MultiPathMappedFileQueue``).
 
     Attributes:
         files: files with a numeric name, in the broker's order (by name).
-        foreign: paths in the directory that are not such files.
+        foreign: paths of everything else in the directories.
     """
 
     def __init__(self, files: list[Segment], foreign: list[str]) -> None:
@@ -253,11 +253,11 @@ class Segments:
         """List the directories; a missing one counts as empty.
 
         Args:
-            entries: those of them that are of a DLedger log.
-            listing: gives what is in a directory; :func:`list_dir` by default.
+            listing: returns the entries of a directory; :func:`list_dir` by default.
+            entries: those directories that belong to a DLedger log.
 
         Raises:
-            UnreadableStore: a directory or a file in it cannot be looked at.
+            UnreadableStore: a directory or a file in it cannot be read.
         """
         files, foreign = [], []
         for directory in directories:
@@ -281,7 +281,7 @@ class Segments:
         return len(self.files)
 
     def find(self, offset: int) -> Segment | None:
-        """The file that holds an offset."""
+        """The file that contains an offset; None if there is none."""
         at = bisect_right(self._bases, offset) - 1
         if at < 0:
             return None
@@ -290,37 +290,37 @@ class Segments:
 
     @property
     def bytes(self) -> int:
-        """Sum of the files' lengths."""
+        """Total size of the files."""
         return sum(file.size for file in self.files)
 
 
 def common_size(segments: Iterable[Segment]) -> int | None:
-    """The file size that the files tell: their common length, else the step between their names; None without files."""
+    """The file size inferred from the files: their common length, else the step of their names; None without files."""
     files = list(segments)
     lengths = [file.size for file in files if file.size]
     if len(set(lengths)) == 1:
         return lengths[0]
-    # some file is too short or too long: names are spaced by the true size, or by a multiple where one is missing
+    # some file is too short or too long: the names are spaced by the real size, or by a multiple if files are missing
     steps = [b.base - a.base for a, b in pairwise(files) if b.base > a.base]
-    known = [size for size in lengths if size in steps]
-    return max(known, key=known.count) if known else min(steps, default=max(lengths, default=None))
+    plausible = [size for size in lengths if size in steps]
+    return max(plausible, key=plausible.count) if plausible else min(steps, default=max(lengths, default=None))
 
 
 def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
-    """A small file's bytes; None when it does not exist.
+    """The contents of a small file; None if it does not exist.
 
     Raises:
         UnreadableStore: no permission, or not a regular file.
         CorruptFile: larger than ``limit``, which no such file ever is.
     """
     place = place_of(path)
-    data = _read_here(path, limit + 1) if place is None else place.read(path, limit + 1)
+    data = _read_local(path, limit + 1) if place is None else place.read(path, limit + 1)
     if data is not None and len(data) > limit:
         raise CorruptFile(path, limit, f"larger than {limit} bytes")
     return data
 
 
-def _read_here(path: str, size: int) -> bytes | None:
+def _read_local(path: str, size: int) -> bytes | None:
     try:
         fd = freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         with open(fd, "rb") as file:
@@ -331,5 +331,5 @@ def _read_here(path: str, size: int) -> bytes | None:
         return None
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    except ValueError as err:  # a NUL in it, which no shell gives, but a program may
+    except ValueError as err:  # the path contains a NUL
         raise UnreadableStore(f"{path!r}: no path") from err

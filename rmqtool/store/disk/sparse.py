@@ -1,6 +1,6 @@
-"""Files with holes: what was never written is neither read nor searched.
+"""Sparse files: read and search them without touching their holes.
 
-Every answer is the same as for a file without holes, which a file system may make of any file: a hole reads as zeros.
+The results are the same as for a file without holes, since a hole reads as zeros.
 """
 
 import errno
@@ -12,18 +12,18 @@ from rmqtool.store.disk.mapping import open_to_read
 from rmqtool.store.disk.remote import Partial, place_of
 
 _CHUNK = 1 << 20
-_FIRST = 1 << 14  # bytes of the first piece of a range whose beginning may be all that is asked for
+_FIRST = 1 << 14  # bytes of the first piece, as the caller may need only the beginning
 
 
 def extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of the parts of a range that are not holes. A file system without holes has one part."""
+    """(start, stop) of the parts of a range that are not holes; one part on a file system without holes."""
     at = start
     while at < stop:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)
         except OSError as err:
             if err.errno != errno.ENXIO:
-                yield at, stop  # holes cannot be asked for here
+                yield at, stop  # SEEK_DATA is not supported here
             return  # no data after here
         if at >= stop:
             return
@@ -36,7 +36,7 @@ def extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def extents_of(path: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """:func:`extents` of a file by name; the whole range when it cannot be opened (any more)."""
+    """:func:`extents` of a file by path; the whole range if it cannot be opened (any more)."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -49,7 +49,7 @@ def extents_of(path: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def written_parts(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of the parts of a range that are not holes, in pieces."""
+    """(offset, bytes) of the parts of a range that are not holes, piece by piece."""
     for at, end in extents(fd, start, stop):
         while at < end:
             data = os.pread(fd, min(_CHUNK, end - at), at)
@@ -60,22 +60,22 @@ def written_parts(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]
 
 
 def written_units(path: str, unit: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """(number of the first, bytes) of the units of a file that do not lie in holes wholly, ascending, in pieces.
+    """(number of the first unit, bytes) of the units of a file that are not entirely in holes, ascending, in pieces.
 
-    What is left out, or lies behind the end of the file, is zero. Pieces are small at first, so that who needs the
-    beginning only does not read much more.
+    Everything omitted is zero or behind the end of the file. The first pieces are small, so that a caller who needs
+    only the beginning reads little more.
 
     Args:
-        path: of a file of this machine.
-        unit: bytes of each; the first one lies at byte 0.
-        start, stop: numbers of units.
+        path: of a local file.
+        unit: bytes per unit; the first one is at byte 0.
+        start, stop: unit numbers.
 
     Raises:
         UnreadableStore: the file cannot be read.
     """
     fd = open_to_read(path)
     try:
-        # units, not bytes: one that lies across the edge of a hole belongs to both its sides
+        # counted in units, not bytes: one that crosses the edge of a hole belongs to both extents
         at, most = start, max(_FIRST // unit, 1)
         for first, last in extents(fd, start * unit, stop * unit):
             at, end = max(at, first // unit), -(-last // unit)
@@ -93,18 +93,18 @@ def written_units(path: str, unit: int, start: int, stop: int) -> Iterator[tuple
 
 
 def _whole(data: bytes, unit: int) -> bytes:
-    """Whole units; a file may end inside one."""
+    """Cut off a partial unit at the end."""
     rest = len(data) % unit
     return data[:-rest] if rest else data
 
 
 def data_end(path: str, start: int, stop: int) -> int:
-    """Offset after the last byte of a range that is not in a hole; ``start`` when all of it is one hole."""
+    """Offset after the last byte of a range that is not in a hole; ``start`` if the range is one hole."""
     return max((end for _start, end in extents_of(path, start, stop)), default=start)
 
 
 def has_bytes(path: str, start: int, stop: int) -> int:
-    """Offset after the last byte of a range that is not zero; ``start`` when all are zero."""
+    """Offset after the last non-zero byte of a range; ``start`` if all are zero."""
     last = start
     for at, data in _written_in(path, start, stop):
         if kept := data.rstrip(b"\0"):
@@ -113,12 +113,12 @@ def has_bytes(path: str, start: int, stop: int) -> int:
 
 
 def is_zero(path: str, start: int, stop: int) -> bool:
-    """Whether a range holds nothing but zero bytes."""
+    """Whether all bytes of a range are zero."""
     return not any(data.strip(b"\0") for _at, data in _written_in(path, start, stop))
 
 
 def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """:func:`written_parts` of a file by name, wherever it is; UnreadableStore where it cannot be read."""
+    """:func:`written_parts` of a local or remote file by path; raises UnreadableStore if it cannot be read."""
     if (place := place_of(path)) is None:
         fd = open_to_read(path)
         try:
@@ -137,19 +137,19 @@ def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]
 
 
 def copy_written(path: str, target: int, stop: int | None = None) -> int:
-    """Copy a file to an empty one that is open for writing, except what is zero; the offset after the last byte of it.
+    """Copy the non-zero parts of a file into an empty one; returns the offset after the last non-zero byte.
 
     Args:
-        stop: where to end; the file's end when None.
+        stop: where to stop; None means the end of the file.
     """
     last = 0
     with open(path, "rb", buffering=0) as file:
         end = os.fstat(file.fileno()).st_size
         for at, data in written_parts(file.fileno(), 0, end if stop is None else min(stop, end)):
-            if kept := data.rstrip(b"\0"):
-                left = memoryview(kept)
-                while left:
-                    done = os.pwrite(target, left, at)
-                    left, at = left[done:], at + done
+            if content := data.rstrip(b"\0"):
+                rest = memoryview(content)
+                while rest:
+                    done = os.pwrite(target, rest, at)
+                    rest, at = rest[done:], at + done
                 last = at
     return last

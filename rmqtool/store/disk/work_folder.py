@@ -1,7 +1,7 @@
-"""A directory beside a target in which something is made that gets its own name when it is whole.
+"""Build a directory under a temporary name and rename it when it is complete.
 
-What a killed run left there is removed by the next one, but nothing else: a file beside the directory, held locked
-while a run works, says by device and inode which directory it was that a run of ours has made.
+Each run removes what an earlier killed run left there, and nothing else: a mark file beside the directory, locked while
+a run works, identifies by device and inode the directory that we created.
 """
 
 import fcntl
@@ -16,20 +16,20 @@ from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.segments import write_all
 
 _MARK = ".mark"
-_SAID = 256  # bytes of a mark, the rest blanks: it is written over at once, never cut first
+_MARK_SIZE = 256  # bytes of a mark, padded with blanks: it is overwritten in one write, never truncated first
 
 
 class WorkFolder:
-    """Use as a context: the directory is there and empty inside, and gone behind, unless it was renamed meanwhile.
+    """Context manager: creates the directory empty, and removes it at the end unless it has been renamed.
 
     Args:
-        path: of the directory; the directory above it exists.
-        holds: names that a run makes in it. An inode's number is soon given to another directory, which has others.
-        takes_back: a directory that an interrupted run may have moved out already; it is removed then.
+        path: of the directory; its parent must exist.
+        holds: names that a run creates in it. Inode numbers are reused soon, but such a directory has other contents.
+        takes_back: a directory that an interrupted run may already have moved out; it is then removed.
 
     Raises:
-        Refused: on entering, where something lies there that no run of ours has left, or another run is at work.
-        OSError: it cannot be made.
+        Refused: on entering, if something is there that was not left by a run of ours, or another run is active.
+        OSError: it cannot be created.
     """
 
     def __init__(self, path: str, holds: Collection[str], takes_back: str | None = None) -> None:
@@ -42,7 +42,7 @@ class WorkFolder:
         try:
             self._clear()
             os.mkdir(self.path)
-            self._say({"folder": _identity(self.path)})
+            self._write_mark({"folder": _identity(self.path)})
         except BaseException:
             self._let_go()
             raise
@@ -50,7 +50,7 @@ class WorkFolder:
 
     def __exit__(self, kind: object, *_exc: object) -> None:
         try:
-            if kind is not None and self._taken_back is not None and self._says("moved", self._taken_back):
+            if kind is not None and self._taken_back is not None and self._mark_matches("moved", self._taken_back):
                 shutil.rmtree(self._taken_back, ignore_errors=True)
             if self._is_ours():
                 shutil.rmtree(self.path, ignore_errors=True)
@@ -68,18 +68,18 @@ class WorkFolder:
             except OSError as err:
                 os.close(fd)
                 raise Refused(f"{self.path}: another run is at work there") from err
-            os.close(fd)  # who was at work has just ended
+            os.close(fd)  # the other run has just ended and removed its mark
 
     def move_out(self, inner: str, target: str) -> None:
-        """Give something that was made here its own name, before all is done: the next run may take it away again."""
-        self._say({"folder": _identity(self.path), "moved": _identity(inner)})
+        """Rename something built here to its final name before the rest is done; the next run may undo that."""
+        self._write_mark({"folder": _identity(self.path), "moved": _identity(inner)})
         os.rename(inner, target)
 
     def become(self, target: str) -> None:
-        """The directory gets its own name, durably.
+        """Rename the directory to its final name, durably.
 
         Raises:
-            Refused: something was made there meanwhile.
+            Refused: something was created there in the meantime.
         """
         try:
             os.rename(self.path, target)
@@ -87,21 +87,21 @@ class WorkFolder:
             raise Refused(f"{target}: {os.strerror(err.errno or 0)}") from err
         sync(os.path.dirname(target))
 
-    def _say(self, words: dict[str, list[int]]) -> None:
-        data = json.dumps(words).encode()
-        write_all(self._fd, data.ljust(_SAID), 0)
+    def _write_mark(self, mark: dict[str, list[int]]) -> None:
+        data = json.dumps(mark).encode()
+        write_all(self._fd, data.ljust(_MARK_SIZE), 0)
         os.fsync(self._fd)
 
-    def _says(self, name: str, path: str) -> bool:
-        """Whether the mark says this of what lies at a path."""
+    def _mark_matches(self, name: str, path: str) -> bool:
+        """Whether the mark records the file or directory at a path under this name."""
         try:
-            content = json.loads(os.pread(self._fd, _SAID, 0))
+            content = json.loads(os.pread(self._fd, _MARK_SIZE, 0))
             return isinstance(content, dict) and content.get(name) == _identity(path) and not os.path.islink(path)
         except (OSError, ValueError):
             return False
 
     def _clear(self) -> None:
-        if self._taken_back is not None and self._says("moved", self._taken_back):
+        if self._taken_back is not None and self._mark_matches("moved", self._taken_back):
             shutil.rmtree(self._taken_back)
         if not os.path.lexists(self.path):
             return
@@ -109,18 +109,18 @@ class WorkFolder:
             shutil.rmtree(self.path)
             return
         try:
-            os.rmdir(self.path)  # empty: a run was killed before it could say that it had made it
+            os.rmdir(self.path)  # empty: a run was killed before it could mark the directory as its own
         except OSError:
             text = "exists, and no interrupted run has left it: move it away, or give another name"
             raise Refused(f"{self.path}: {text}") from None
 
     def _is_ours(self) -> bool:
-        if not self._says("folder", self.path):
+        if not self._mark_matches("folder", self.path):
             return False
         return all(name in self._holds or name.startswith(".rmqtool") for name in os.listdir(self.path))
 
     def _let_go(self) -> None:
-        # a mark that was not ours to write stays with what it is about
+        # a mark that we did not write stays beside the directory it describes
         fd, self._fd = self._fd, -1
         try:
             if not os.path.lexists(self.path) or not os.fstat(fd).st_size:
@@ -136,20 +136,20 @@ def _identity(path: str) -> list[int]:
 
 
 def refuse_existing(path: str) -> None:
-    """Where a new store is to be, nothing may be.
+    """Check that the place of a new store is free.
 
     Raises:
-        Refused: something is.
+        Refused: it is not.
     """
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise Refused(f"{path}: exists already: give another name, or move it away")
 
 
-def make_room(path: str) -> None:
-    """Where a new directory is to get its name: nothing is there, and the directory above it is.
+def prepare_target(path: str) -> None:
+    """Check that a new directory can be renamed to a path, and create the directory above it.
 
     Raises:
-        Refused: something is there, or a file system is mounted there.
+        Refused: something exists there, or a file system is mounted there.
     """
     refuse_existing(path)
     if os.path.ismount(path):

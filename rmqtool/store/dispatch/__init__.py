@@ -1,1 +1,1 @@
-"""From records of the log to what queues and index need of them."""
+"""Convert records of the log to what queues and index need of them."""

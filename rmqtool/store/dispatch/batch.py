@@ -1,7 +1,7 @@
-"""What dispatch needs to know of each record, in columns: for queues and index (CommitLog.checkMessageAndReturnSize).
+"""The fields of records that dispatch needs for queues and index, in columns (CommitLog.checkMessageAndReturnSize).
 
-A batch covers consecutive records of one commit-log file. It carries no bodies, so its size depends on the number of
-records only.
+A batch covers consecutive records of one commit-log file. It does not contain bodies, so its size depends only on the
+number of records.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,18 +34,17 @@ Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
 NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))
-# What is large, and gone through by kernels and threads: so many bytes of records, so many index keys of one batch, so
-# many messages that are appended at once. Which way is gone changes no result: tests and fuzzing go both over the same
-# stores.
+# Thresholds above which kernels and threads are used: bytes of records, index keys in one batch, and messages appended
+# in one call. They do not affect results: tests and fuzzing run both ways over the same stores.
 BULK_BYTES = 2 << 20
-LIVE_BULK_BYTES = 64 << 10  # in a store that is open: what is started is there already, and requests wait meanwhile
+LIVE_BULK_BYTES = 64 << 10  # lower for an open store: the threads are running already, and requests are waiting
 BULK_KEYS = 1 << 11
 BULK_MESSAGES = 16
 _PROBE = 4096
 
 
 class LightQueuePut(NamedTuple):
-    """A further queue that one record is dispatched to (multi-dispatch, %LMQ%)."""
+    """An additional queue that a record is dispatched to (multi-dispatch, %LMQ%)."""
 
     row: int
     queue: str
@@ -53,14 +52,14 @@ class LightQueuePut(NamedTuple):
 
 
 class QueuePuts:
-    """What messages put into one queue, in the order of the log.
+    """What messages add to one queue, in the order of the log.
 
     Args:
-        columns: physical offset, size, queue offset and store timestamp of these messages and perhaps others, of int64.
-        row: where in them each message is.
-        entries: what they are in the queue, of CQ_ENTRY.dtype.
-        steady: physical offsets grow, and queue offsets count up.
-        numbers: of those records that are inner batches.
+        columns: physical offset, size, queue offset and store timestamp of these and perhaps other messages, int64.
+        row: the row of each message in these columns.
+        entries: their queue entries, of CQ_ENTRY.dtype.
+        steady: whether physical offsets increase and queue offsets count up by one.
+        numbers: of the records that are inner batches.
     """
 
     __slots__ = ("_columns", "_numbers", "_row", "entries", "steady")
@@ -81,29 +80,34 @@ class QueuePuts:
         return len(self._row)
 
     def message(self, number: int) -> tuple[int, int, int, int]:
-        """(physical offset, size, queue offset, store timestamp) of one."""
+        """(physical offset, size, queue offset, store timestamp) of a message."""
         row = self._row[number]
         physical, size, queue_offset, timestamp = self._columns
         return int(physical[row]), int(size[row]), int(queue_offset[row]), int(timestamp[row])
 
     @property
     def queue_offset(self) -> Column:
-        """Of each."""
+        """Queue offset of each message."""
         return self._columns[2][self._row]
 
     @property
+    def counts(self) -> Column:
+        """How many messages each record holds."""
+        return numbers_of(self._numbers, self._row, self.queue_offset)[1]
+
+    @property
     def ends(self) -> Column:
-        """Physical offsets behind them."""
+        """Physical offset after each message."""
         physical, size, *_others = self._columns
         return physical[self._row] + size[self._row]
 
     @property
     def store_timestamp(self) -> Column:
-        """Of each."""
+        """Store timestamp of each message."""
         return self._columns[-1][self._row]
 
     def batch_units(self) -> Column:
-        """What they are in a batch queue, of BATCH_CQ_ENTRY.dtype; see :func:`numbers_of`."""
+        """Their units in a batch queue, of BATCH_CQ_ENTRY.dtype; see :func:`numbers_of`."""
         units = np.zeros(len(self._row), BATCH_CQ_ENTRY.dtype)
         for name in ("physical_offset", "size", "tags_code"):
             units[name] = self.entries[name]
@@ -112,47 +116,52 @@ class QueuePuts:
         units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
         return units
 
+    def since(self, number: int) -> "QueuePuts":
+        """Those from one on."""
+        row, entries = self._row[number:], self.entries[number:]
+        return QueuePuts(self._columns, row, entries, steady=self.steady, numbers=self._numbers)
+
     def with_codes(self, tags_codes: Column) -> "QueuePuts":
-        """The same with other tags codes."""
+        """A copy with other tags codes."""
         entries = self.entries.copy()
         entries["tags_code"] = tags_codes
         return QueuePuts(self._columns, self._row, entries, steady=self.steady, numbers=self._numbers)
 
 
 def numbers_of(numbers: BatchNumbers, rows: Column, queue_offset: Column) -> tuple[Column, Column]:
-    """(queue offset of the first, count) of the messages of records; without numbers a record is one message.
+    """(first queue offset, number of messages) of records; a record without numbers is one message.
 
-    Numbers are what records say: negative ones are among them, of which a broker makes no unit.
+    The numbers are as stored: they may be negative, in which case a broker makes no unit.
 
     Args:
-        rows: the records; any order.
-        queue_offset: that each of them says.
+        rows: the records, in any order.
+        queue_offset: the queue offset in each record.
     """
     base, count = queue_offset.copy(), np.ones(len(rows), np.int64)
     if len(numbers.row):
-        of = np.searchsorted(numbers.row, rows)
-        of[of == len(numbers.row)] = 0
-        indices = np.flatnonzero(numbers.row[of] == rows)
-        base[indices], count[indices] = numbers.base[of[indices]], numbers.messages[of[indices]]
+        where = np.searchsorted(numbers.row, rows)
+        where[where == len(numbers.row)] = 0
+        indices = np.flatnonzero(numbers.row[where] == rows)
+        base[indices], count[indices] = numbers.base[where[indices]], numbers.messages[where[indices]]
     return base, count
 
 
 class QueueRows(NamedTuple):
     """The rows of a batch that get a consume-queue entry, grouped by topic and queue id, ascending in each group.
 
-    Those of group i lie from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
+    Group i is from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
     """
 
     stop: Column
-    steady: Column  # bool: as QueuePuts has it
+    steady: Column  # bool: see QueuePuts
     row: Column
     entries: Column
 
 
 class RecordBatch(NamedTuple):
-    """Consecutive records, a column for each field. All are int64 unless stated."""
+    """Consecutive records, one column per field. All columns are int64 unless noted."""
 
-    physical_offset: Column  # as the record says it; dispatch trusts that
+    physical_offset: Column  # as stated by the record; dispatch relies on it
     size: Column
     queue_id: Column
     queue_offset: Column
@@ -161,12 +170,12 @@ class RecordBatch(NamedTuple):
     queued: Column  # bool: whether it gets a consume-queue entry
     topic: Column  # position in ``topics``
     topics: list[str]
-    key_row: Column  # row of each index key, in the order in which keys are put
+    key_row: Column  # row of each index key, in the order in which keys are added
     key_hash: Column  # that of tags is complemented: see `hashes` and `tag_keys`
     light: list[LightQueuePut]
     numbers: BatchNumbers
-    room: "Room | None" = None  # memory of the columns, where another batch can use it
-    groups: QueueRows | None = None  # where compiled code has grouped the rows already
+    room: "Room | None" = None  # memory of the columns, if it can be reused
+    groups: QueueRows | None = None  # if compiled code has grouped the rows already
 
     def __len__(self) -> int:
         return len(self.size)
@@ -189,7 +198,7 @@ class RecordBatch(NamedTuple):
         return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
 
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
-        """(one of its rows, what its rows put) for each queue, in the groups of :meth:`by_queue`."""
+        """(one of its rows, what its rows add) for each queue, in the groups of :meth:`by_queue`."""
         groups = self.groups or _group(self)
         columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
@@ -200,7 +209,7 @@ class RecordBatch(NamedTuple):
             start = stop
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
-        """What one of :attr:`light` puts."""
+        """What an item of :attr:`light` adds."""
         row = slice(put.row, put.row + 1)
         physical, size = self.physical_offset[row], self.size[row]
         columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[row]
@@ -208,40 +217,40 @@ class RecordBatch(NamedTuple):
         return QueuePuts(columns, np.zeros(1, np.int64), entries, steady=True, numbers=NO_NUMBERS)
 
     def release(self) -> None:
-        """Give back the memory of the columns, for the next batch; nobody may look at this one any more."""
+        """Return the memory of the columns for the next batch; this one must not be used any more."""
         if self.room is not None:
             self.room.release()
 
     def with_columns(self, **columns: Any) -> "RecordBatch":
-        """The same with other columns: what ``_replace`` of a named tuple does where its length is that of its fields.
+        """A copy with other columns (``_replace`` does not work, since ``__len__`` is the number of records).
 
-        ``groups`` must be among them, as None, where rows would be others in their queues.
+        ``groups`` must be among them, as None, if the rows of queues change.
         """
         return RecordBatch(**(self._asdict() | columns))
 
     def lies_at(self, position: int) -> bool:
-        """Whether the records lie one after the other from a physical offset on, by what they say themselves."""
+        """Whether the records are contiguous from a physical offset on, by the offsets that they state."""
         return bool((self.physical_offset == position + np.cumsum(self.size) - self.size).all())
 
     def since(self, physical_offset: int) -> "RecordBatch":
-        """Only the records that say this position or a later one."""
-        kept = self.physical_offset >= physical_offset
-        if kept.all():
+        """Only the records that state this physical offset or a later one."""
+        keep = self.physical_offset >= physical_offset
+        if keep.all():
             return self
-        row, keyed, numbered = np.cumsum(kept) - 1, kept[self.key_row], kept[self.numbers.row]
+        row, keyed, numbered = np.cumsum(keep) - 1, keep[self.key_row], keep[self.numbers.row]
         return RecordBatch(
-            self.physical_offset[kept],
-            self.size[kept],
-            self.queue_id[kept],
-            self.queue_offset[kept],
-            self.store_timestamp[kept],
-            self.tags_code[kept],
-            self.queued[kept],
-            self.topic[kept],
+            self.physical_offset[keep],
+            self.size[keep],
+            self.queue_id[keep],
+            self.queue_offset[keep],
+            self.store_timestamp[keep],
+            self.tags_code[keep],
+            self.queued[keep],
+            self.topic[keep],
             self.topics,
             row[self.key_row[keyed]],
             self.key_hash[keyed],
-            [put._replace(row=int(row[put.row])) for put in self.light if kept[put.row]],
+            [put._replace(row=int(row[put.row])) for put in self.light if keep[put.row]],
             BatchNumbers(row[self.numbers.row[numbered]], self.numbers.base[numbered], self.numbers.messages[numbered]),
         )
 
@@ -264,7 +273,7 @@ def _group(batch: RecordBatch) -> QueueRows:
     order = np.lexsort((ids, topics))
     stops = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
     stops = np.append(stops, len(rows)) if len(rows) else stops
-    # in order once: to pick from each column for each queue costs as much again for every queue
+    # reorder once: picking from each column per queue would cost as much again for every queue
     rows = rows[order]
     columns = (batch.physical_offset, batch.size, batch.queue_offset)
     physical, size, queue_offset = (column[rows] for column in columns)
@@ -278,21 +287,21 @@ def _group(batch: RecordBatch) -> QueueRows:
 
 
 class DelayLevels:
-    """Delay of each level; empty while a 4.9 broker recovers from a crash, because it loads the table afterwards.
+    """Delay of each level; empty while a 4.9 broker recovers from a crash, since it loads the table afterwards.
 
     Args:
-        millis: delay of level 1, 2, ...
+        millis: delays of level 1, 2, ... in ms.
     """
 
     def __init__(self, millis: list[int]) -> None:
         self.millis = millis
 
     def tags_code(self, level: int, store_timestamp: int) -> int | None:
-        """Deliver time of a delayed message, which its queue entry holds instead of the tag hash; None for level 0."""
+        """Deliver time of a delayed message, which its queue entry has in place of the tag hash; None for level 0."""
         level = min(level, len(self.millis))
         if level <= 0:
             return None
-        # Java's long: a forged time wraps
+        # wraps like Java's long
         return (store_timestamp + self.millis[level - 1] + 2**63) % 2**64 - 2**63
 
 
@@ -300,9 +309,9 @@ class BatchBuilder:
     """Collects records into a :class:`RecordBatch`.
 
     Args:
-        delays: gives delayed messages their deliver time.
-        light_queues: dispatch to the further queues that a message names.
-        index_tags: tags are keys of the index too.
+        delays: determines the deliver time of delayed messages.
+        light_queues: dispatch to the additional queues in a message's properties.
+        index_tags: index tags, too.
     """
 
     def __init__(self, delays: DelayLevels, *, light_queues: bool = False, index_tags: bool = False) -> None:
@@ -319,7 +328,7 @@ class BatchBuilder:
         return len(self._rows)
 
     def add(self, record: Record) -> None:
-        """Take one record."""
+        """Add a record."""
         row = len(self._rows)
         tags_code, hashes, light = self.texts(record, row)
         self._rows.append(
@@ -340,7 +349,7 @@ class BatchBuilder:
             self._numbers.append((row, *numbers))
 
     def texts(self, record: Record, row: int) -> tuple[int, list[int], list[LightQueuePut]]:
-        """What topic and properties come to: tags code, hash of each index key in order, puts to further queues."""
+        """Derived from topic and properties: tags code, hashes of the index keys in order, additional queues."""
         properties = parse(record.properties) if record.properties else {}
         tags = properties.get(TAGS)
         tags_code = java_hash(tags) if tags else 0
@@ -360,7 +369,7 @@ class BatchBuilder:
         return tags_code, hashes, light
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts an empty one."""
+        """Return the batch so far, and start an empty one."""
         rows = np.array([row[:6] for row in self._rows], np.int64).reshape(-1, 6)
         keys = np.array(self._keys, np.int64).reshape(-1, 2)
         physical_offset, size, queue_id, queue_offset, store_timestamp, tags_code = rows.T
@@ -392,12 +401,12 @@ def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
 
 
 def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> bool:
-    """Whether so much is there that threads and tables are worth their start. Most of a file may be unwritten.
+    """Whether there is enough for threads and tables to pay off. Most of a file may be unwritten.
 
     Args:
-        live: in a store that is open.
+        live: whether the store is open.
     """
     if is_entries(view):
-        return False  # compiled code goes from record to record
+        return False  # compiled code expects adjacent records
     probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])

@@ -1,9 +1,9 @@
-"""Dispatch of large logs: :mod:`rmqtool.store.dispatch.batch` by kernels, on all cores.
+"""Dispatch of large logs: :mod:`rmqtool.store.dispatch.batch` with kernels, on all cores.
 
-A file is cut into blocks that are looked through at the same time. Where a block begins is a guess at first: at the
-first record in it that says its own position. The block before it ends where the next one has to begin; a block that
-has begun elsewhere is looked through again. So what is found does not depend on any guess. Where a file's blocks run
-out, those of the next file are begun with.
+A file is divided into blocks that are scanned in parallel. The start of a block is guessed at first: the first record
+in it that states its own position. The scan of the previous block shows where the next one has to start; a block that
+started elsewhere is scanned again. So the result does not depend on the guesses. When a file has no more blocks, those
+of the next file are started.
 """
 
 import os
@@ -24,23 +24,23 @@ from rmqtool.store.log.scan import Scanned
 
 BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
-_LEAST_SHARE = 1 << 20  # for each thread, where there is little
-BATCH_RECORDS = space_rows(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
+_LEAST_SHARE = 1 << 20  # per thread, for small files
+BATCH_RECORDS = space_rows(1 << 16)  # more than in the plain code: a queue's part of a batch is written at once
 _LEAST_BATCH_RECORDS = 1 << 14
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
-_LOOK = 4096  # bytes; so many zeros, and nothing is written there
-_MOST_WORKERS = 4  # one thread puts into queues and index what they find
+_LOOK = 4096  # this many zero bytes mean unwritten space
+_MOST_WORKERS = 4  # a single thread dispatches what they find
 
 
 class BulkBuilder:
-    """Collects the records of one view into batches.
+    """Collects the records of one view in batches.
 
     Args:
-        view: what the records lie in.
-        plain: has the settings, and the rules for what the kernel leaves to it.
-        spare: has what batches lay in that were released.
-        capacity: records of a batch at most; :data:`BATCH_RECORDS` where it is not said.
-        code: which code collects them.
+        view: contains the records.
+        plain: has the settings, and handles records that the kernel does not.
+        spare: memory of released batches.
+        capacity: maximum number of records in a batch; by default :data:`BATCH_RECORDS`.
+        code: which implementation to use.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class BulkBuilder:
         return self._columns.records
 
     def add(self, scanned: Scanned) -> Generator[RecordBatch, None, None]:
-        """Take records; yields batches that become full."""
+        """Add records; yields batches that are full."""
         rows, table = scanned
         row = 0
         while True:
@@ -77,11 +77,11 @@ class BulkBuilder:
             if why == FULL:
                 yield self.take()
             else:
-                self._add_odd(int(rows.at[row]))
+                self._add_plain(int(rows.at[row]))
                 row += 1
 
     def survey(self, walker: Walker, at: int, limit: int, stop: int) -> Generator[RecordBatch, None, int]:
-        """Find and take the records that begin before ``stop``; yields batches that become full, returns the end."""
+        """Scan and add the records that begin before ``stop``; yields batches that are full, returns the end."""
         while True:
             at, why = self._columns.survey(walker, at, limit, stop)
             if why == DONE:
@@ -89,9 +89,9 @@ class BulkBuilder:
             if why == FULL:
                 yield self.take()
             else:
-                at += self._add_odd(at)
+                at += self._add_plain(at)
 
-    def _add_odd(self, at: int) -> int:
+    def _add_plain(self, at: int) -> int:
         record = read(self._view, at, len(self._view), crc=False)
         assert isinstance(record, Record)
         tags_code, hashes, light = self._plain.texts(record, len(self) - 1)
@@ -100,12 +100,12 @@ class BulkBuilder:
         return record.total_size
 
     def take(self) -> RecordBatch:
-        """The batch so far; the builder starts an empty one."""
+        """Return the batch so far, and start an empty one."""
         table, key_rows, key_hashes = self._columns.take()
         columns = dict(zip(FIELDS, table, strict=True))
         columns["queued"] = columns["queued"].astype(bool)
         topics = [str(self._view[at : at + size], "utf-8", "replace") for at, size in self._columns.topics]
-        apart = self._columns.group()
+        grouped = self._columns.group()
         batch = RecordBatch(
             **columns,
             topics=topics,
@@ -114,7 +114,7 @@ class BulkBuilder:
             light=self._light,
             numbers=self._columns.numbers,
             room=self._columns.room,
-            groups=None if apart is None else QueueRows(*apart),
+            groups=None if grouped is None else QueueRows(*grouped),
         )
         self._columns.clear()
         self._light = []
@@ -122,8 +122,8 @@ class BulkBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What one block holds; positions in the file."""
+class _Block:
+    """The result for one block; positions are in the file."""
 
     start: int
     end: int
@@ -131,13 +131,13 @@ class _Found:
 
 
 class _Reader:
-    """Looks through blocks; used by several threads.
+    """Scans blocks; used by several threads.
 
     Args:
-        base: physical offset of the view's first byte, as a record in it says.
-        spare: has what batches lay in that were released.
-        capacity: records of a batch at most.
-        code: which code looks through them.
+        base: physical offset of the view's first byte, according to a record in it.
+        spare: memory of released batches.
+        capacity: maximum number of records in a batch.
+        code: which implementation to use.
     """
 
     def __init__(
@@ -157,17 +157,17 @@ class _Reader:
         self._spare, self._capacity = spare, capacity
         self._idle: SimpleQueue[tuple[BulkBuilder, Walker]] = SimpleQueue()
 
-    def guess(self, start: int, stop: int) -> _Found:
-        """The block [start, stop), from its first record that says its own position on."""
+    def guess(self, start: int, stop: int) -> _Block:
+        """Scan the block [start, stop) from its first record that states its own position."""
         builder, walker = self._tools()
         begin = walker.seek(start, min(stop, start + _SEARCHED), self._base)
         return self._find(builder, walker, begin, stop)
 
-    def find(self, start: int, stop: int) -> _Found:
-        """The records from ``start`` on that begin before ``stop``, to the first place that is none."""
+    def find(self, start: int, stop: int) -> _Block:
+        """Scan the records from ``start`` that begin before ``stop``, up to the first invalid one."""
         return self._find(*self._tools(), start, stop)
 
-    def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Found:
+    def _find(self, builder: BulkBuilder, walker: Walker, start: int, stop: int) -> _Block:
         batches: list[RecordBatch] = []
         survey = builder.survey(walker, start, self._limit, stop)
         while True:
@@ -181,7 +181,7 @@ class _Reader:
         self._idle.put((builder, walker))
         # a long scan must not count as this process's memory
         forget(self._view, start, end)
-        return _Found(start, end, batches)
+        return _Block(start, end, batches)
 
     def _tools(self) -> tuple[BulkBuilder, Walker]:
         try:
@@ -192,7 +192,7 @@ class _Reader:
 
 
 class _File:
-    """One file's blocks, in order: those that are being looked through, and those that are still to be."""
+    """The blocks of one file, in order: those being scanned and those left to scan."""
 
     def __init__(
         self,
@@ -206,15 +206,15 @@ class _File:
         code: Code | None,
     ) -> None:
         self.view, self.at, self.limit = view, at, limit
-        self.waiting: deque[tuple[int, Future[_Found]]] = deque()
+        self.pending: deque[tuple[int, Future[_Block]]] = deque()
         self._blocks: Iterator[tuple[int, int]] = iter(())
         first = read(view, at, limit, crc=False)
         self.empty = isinstance(first, End)
         if isinstance(first, Record):
-            # short messages: about a batch in a block, for all that blocks hold is in memory
+            # for short messages about one batch per block, since all blocks being scanned are in memory
             size = min(max(first.total_size * BATCH_RECORDS, _LEAST_BLOCK_BYTES), BLOCK_BYTES)
             size = min(size, max((limit - at) // _workers(), _LEAST_SHARE))
-            # room for what lies in a block if messages are like the first one: new memory takes time
+            # enough for a block if messages are like the first one: new memory takes time
             records = max(size // first.total_size * 5 // 4, _LEAST_BATCH_RECORDS)
             self.reader = _Reader(
                 view,
@@ -230,18 +230,18 @@ class _File:
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
     def submit(self, pool: ThreadPoolExecutor, count: int) -> int:
-        """Have further blocks looked through, ``count`` at most; returns how many."""
-        before = len(self.waiting)
+        """Start to scan more blocks, at most ``count``; returns how many."""
+        before = len(self.pending)
         for _number, (start, stop) in zip(range(count), self._blocks, strict=False):
             look = self.reader.find if start == self.at else self.reader.guess
-            self.waiting.append((stop, pool.submit(look, start, stop)))
-        return len(self.waiting) - before
+            self.pending.append((stop, pool.submit(look, start, stop)))
+        return len(self.pending) - before
 
     def cancel(self) -> None:
-        """Have no more looked through."""
-        for _stop, future in self.waiting:
+        """Stop scanning blocks."""
+        for _stop, future in self.pending:
             future.cancel()
-        self.waiting.clear()
+        self.pending.clear()
 
 
 def _workers() -> int:
@@ -249,7 +249,7 @@ def _workers() -> int:
 
 
 class LogReader:
-    """Looks through the files of a log, one after the other, on all cores; closed by :meth:`close`."""
+    """Scans the files of a log in order, on all cores; call :meth:`close` at the end."""
 
     def __init__(self, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None) -> None:
         self._plain, self._crc, self._code = plain, crc, code
@@ -261,12 +261,15 @@ class LogReader:
     def batches(
         self, view: memoryview, at: int, limit: int, following: Following | None = None
     ) -> Generator[RecordBatch, None, End]:
-        """All batches of the records from ``at`` to the first place that is none; returns that place.
+        """All batches of the records from ``at`` up to the first invalid one.
 
-        Other threads look through some blocks ahead of the one whose batches are asked for.
+        Threads scan some blocks ahead of the one whose batches are being consumed.
 
         Args:
-            following: gives the file behind it, whose blocks are begun with when those of this one run out.
+            following: returns the next file, whose blocks are started when those of this one run out.
+
+        Returns:
+            The end: where and why the records stop.
         """
         file, self._next = self._next, None
         if file is None or file.view is not view or (file.at, file.limit) != (at, limit):
@@ -274,17 +277,17 @@ class LogReader:
             file = _File(view, at, limit, self._plain, self._spare, crc=self._crc, code=self._code)
         try:
             while not file.empty:
-                free = self._ahead - len(file.waiting)
+                free = self._ahead - len(file.pending)
                 if file.submit(self._pool, free) < free and following is not None:
-                    self._next = self._look_on(following)
+                    self._next = self._open_following(following)
                     following = None
                 if self._next is not None:
-                    self._next.submit(self._pool, self._ahead - len(file.waiting) - len(self._next.waiting))
-                if not file.waiting:
+                    self._next.submit(self._pool, self._ahead - len(file.pending) - len(self._next.pending))
+                if not file.pending:
                     break
-                stop, future = file.waiting.popleft()
+                stop, future = file.pending.popleft()
                 if at >= stop:
-                    continue  # one record lies over the whole block
+                    continue  # a record covers the whole block
                 block = future.result()
                 if block.start != at:
                     block = file.reader.find(at, stop)
@@ -294,19 +297,19 @@ class LogReader:
                     break
         finally:
             file.cancel()
-        return (yield from self._last(file, at))
+        return (yield from self._finish(file, at))
 
-    def _look_on(self, following: Following) -> _File | None:
+    def _open_following(self, following: Following) -> _File | None:
         block = following()
         if block is None or not is_bulk(block[0], 0, block[1]):
             return None
         return _File(block[0], 0, block[1], self._plain, self._spare, crc=self._crc, code=self._code)
 
-    def _last(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
-        """What is there instead of a record.
+    def _finish(self, file: _File, at: int) -> Generator[RecordBatch, None, End]:
+        """Determine the end, adding records that were skipped.
 
-        A record may be there all the same: one that was being written meanwhile, or one that compiled code does not
-        know. From there on the plain reader goes on.
+        There may be a record at the end after all: one that was being written meanwhile, or one that compiled code
+        does not handle. The plain reader continues from there.
         """
         while isinstance(record := read(file.view, at, file.limit, crc=self._crc), Record):
             self._plain.add(record)
@@ -322,7 +325,7 @@ class LogReader:
             file.cancel()
 
     def close(self) -> None:
-        """Look no further; returns when nobody does."""
+        """Stop scanning; returns when all threads are idle."""
         self._drop(self._next)
         self._next = None
         self._pool.shutdown()
@@ -331,7 +334,7 @@ class LogReader:
 def batches(
     view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None
 ) -> Generator[RecordBatch, None, End]:
-    """:meth:`LogReader.batches` of one file alone."""
+    """:meth:`LogReader.batches` for a single file."""
     reader = LogReader(plain, crc=crc, code=code)
     try:
         return (yield from reader.batches(view, at, limit))
@@ -340,10 +343,10 @@ def batches(
 
 
 def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
-    """Where blocks begin.
+    """The starts of blocks.
 
-    The first ones are small: who puts what they hold has nothing to do until then. So are those at the end of what is
-    written: all are to end at one time.
+    The first ones are small, since the consumer of their batches is idle until then. So are those at the end of the
+    written part, so that all threads finish at the same time.
     """
     least, workers = min(size, _LEAST_BLOCK_BYTES), _workers()
     step = least
@@ -355,7 +358,7 @@ def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
 
 
 def _guess_end(view: memoryview, at: int, limit: int) -> int:
-    """About where what is written ends: zeros follow it. It only tells into which blocks to cut."""
+    """A guess where the written part ends, used only to divide it into blocks."""
     while limit - at > _LEAST_SHARE:
         middle = (at + limit) // 2
         if bytes(view[middle : middle + _LOOK]).strip(b"\0"):

@@ -1,4 +1,4 @@
-"""Light queues: further queues that a message names beside its own (multi-dispatch; store-engine 3.3).
+"""Light queues: additional queues in a message's properties (multi-dispatch; store-engine 3.3).
 
 Source: store.MultiDispatch, store.ConsumeQueue.multiDispatchLmqQueue.
 """
@@ -10,20 +10,20 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 
 
 def is_light(topic: str) -> bool:
-    """Whether this is a light queue's name; such a queue stands for a topic of its own."""
+    """Whether this is the name of a light queue, which takes the place of a topic."""
     return topic.startswith(LMQ_PREFIX)
 
 
 def light_queue_id(name: str, queue_id: int) -> int:
-    """The id of a further queue: a light one has only queue 0, any other takes the message's own queue id."""
+    """Queue id of an additional queue: light queues have only queue 0, others use the message's own queue id."""
     return 0 if is_light(name) else queue_id
 
 
 def dispatches_to_light_queues(conf: BrokerConf, has_light_queues: Callable[[], bool]) -> bool:
-    """Whether messages are dispatched to the further queues that they name.
+    """Whether messages are dispatched to the additional queues in their properties.
 
     Args:
-        has_light_queues: whether the store has such queues; asked where the settings do not say.
+        has_light_queues: whether the store has such queues; called if the settings do not say.
     """
     for name in ("enableMultiDispatch", "enableLmq"):
         if conf.text(name) is not None:

@@ -1,4 +1,4 @@
-"""Commit-log files as batches: what recovery passes, and what dispatch takes (store-engine 3.1, 4.2).
+"""Read commit-log files in batches: for recovery, and for dispatch (store-engine 3.1, 4.2).
 
 Small parts of a file are read record by record, large ones by compiled code (:mod:`rmqtool.store.dispatch.bulk`).
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Readahead:
-    """Reads ahead while the files of a log are read in order.
+    """Reads ahead when the files of a log are read in order.
 
-    While threads work on the end of a large file, they may begin with the next one.
+    While threads finish a large file, others can start on the next one.
 
     Args:
-        code: which code reads.
+        code: which implementation to use.
     """
 
     def __init__(self, code: "Code | None" = None) -> None:
@@ -30,7 +30,7 @@ class Readahead:
 
     @property
     def in_columns(self) -> bool:
-        """Whether large files are read in columns; without compiled code record by record is faster."""
+        """Whether large files are read in columns; without compiled code, record by record is faster."""
         if self._code is not None:
             return True
         from rmqtool.kernels.load.library import is_compiled
@@ -38,7 +38,7 @@ class Readahead:
         return is_compiled(None)
 
     def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
-        """The reader of all large files; made for the first one."""
+        """The reader of all large files, created for the first one."""
         if self._reader is None:
             from rmqtool.store.dispatch.bulk import LogReader
 
@@ -62,7 +62,7 @@ def _records(
     readahead: Readahead | None = None,
     following: Following | None = None,
 ) -> Generator[RecordBatch, None, End]:
-    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
+    """Full batches of the records from ``at`` up to the first invalid one; the rest stays in the builder."""
     own = readahead or Readahead()
     if is_bulk(view, at, limit, live=live) and own.in_columns:
         try:
@@ -90,11 +90,14 @@ def recovery_batches(
     readahead: Readahead | None = None,
     following: Following | None = None,
 ) -> Generator[RecordBatch, None, End]:
-    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
+    """Batches of the records from ``at`` up to the first one that recovery would reject.
 
     Args:
-        readahead: the same for all files of a log, with the same builder and ``crc``.
-        following: gives the next file and where its readable part ends; None where there is none.
+        readahead: shared by all files of a log, always with the same builder and ``crc``.
+        following: returns the next file and the end of its readable part; None if there is none.
+
+    Returns:
+        The end: where and why the records stop.
     """
     end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
     if len(builder):
@@ -103,7 +106,7 @@ def recovery_batches(
 
 
 def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
-    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
+    """Like :func:`recovery_batches` without dispatch: (end, store timestamp of the last record before it)."""
     last: int | None = None
     if is_bulk(view, at, limit):
         from rmqtool.store.log.scan import scan
@@ -123,16 +126,16 @@ def check_records(view: memoryview, at: int, limit: int, *, crc: bool = True) ->
 def reput_batches(
     view: memoryview, at: int, limit: int, builder: BatchBuilder, *, live: bool = False
 ) -> Generator[RecordBatch, None, int]:
-    """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
+    """Batches as a running broker dispatches them from one file; returns how far it gets (byte in the file).
 
-    Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
-    damage the rest of the file is given up (a master does so; store-engine 3.1).
+    Dispatch does not verify CRCs. A record whose lengths disagree is skipped by the size that it states; at any other
+    damage the rest of the file is skipped (as by a master; store-engine 3.1).
 
     Args:
-        live: the store is open; see :func:`rmqtool.store.dispatch.batch.is_bulk`.
+        live: whether the store is open; see :func:`rmqtool.store.dispatch.batch.is_bulk`.
     """
-    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
-    # does not count as read
+    # ``position`` is the position in the buffer, ``at`` what dispatch takes it for; they differ after a record with a
+    # wrong size, which does not count as read
     position = read_to = at
     while read_to < limit:
         end = yield from _records(view, position, limit, builder, crc=False, live=live)

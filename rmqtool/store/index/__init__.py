@@ -1,1 +1,1 @@
-"""Index files: read, and built or cut by recovery."""
+"""Index files: reading them, and building or truncating them in recovery."""

@@ -1,4 +1,4 @@
-"""Index files that recovery removes, extends and creates (store.index.IndexService, IndexFile; store-engine 3.4)."""
+"""Remove, extend and create index files in recovery (store.index.IndexService, IndexFile; store-engine 3.4)."""
 
 import mmap
 import os
@@ -34,8 +34,8 @@ class IndexFile:
         self.hash_slot_count, self.index_count = 0, 1
         self.staged: str | None = None
         self.map: mmap.mmap | None = None
-        # parts that have disk blocks already: bytes from the beginning, pages of slots, entries up to this byte
-        self._sure, self._slot_pages, self._sure_entries = 0, set[int](), 0
+        # parts that have disk blocks: bytes from the beginning, pages of slots, entries up to this byte
+        self._allocated, self._slot_pages, self._allocated_entries = 0, set[int](), 0
         self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:
             header = read_at(path, 0, _HEADER_SIZE).ljust(_HEADER_SIZE, b"\0")
@@ -51,12 +51,12 @@ class IndexFile:
 
     @property
     def short(self) -> bool:
-        """Whether the file on disk ends too early: the broker's mapping makes it as long as all others."""
+        """Whether the file on disk is too short; the broker's mapping extends it to its full length."""
         return self.path is not None and self.staged is None and os.path.getsize(self.path) < self.length
 
     @property
     def full(self) -> bool:
-        """Whether another entry would not fit."""
+        """Whether there is no space for another entry."""
         return self.index_count >= self.entries
 
     @property
@@ -65,20 +65,20 @@ class IndexFile:
         return _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.entries
 
     def stage(self, path: str) -> mmap.mmap:
-        """A writable copy of the file on disk, or an empty file."""
+        """Map a writable copy of the file on disk, or an empty file."""
         if self.map is None:
             length = max(self.length, os.path.getsize(self.path)) if self.path is not None else self.length
             with make_file(path, 0o644) as file:
                 file.cut(length)
                 if self.path is not None:
-                    # a damaged header may hide entries that slots still point to, and that the next puts bring back
+                    # a damaged header may hide entries that slots still point to; later puts make them reachable again
                     file.copy_from(self.path)
                 self.map = file.map(length)
             self.staged = path
         return self.map
 
     def put(self, key_hash: int, physical_offset: int, timestamp: int) -> None:
-        """One entry; the caller has made sure that it fits and that the file is staged."""
+        """Add an entry; it must fit, and the file must be staged."""
         assert self.map is not None
         slot_at = _HEADER_SIZE + 4 * (key_hash % self.slots)
         entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
@@ -86,7 +86,7 @@ class IndexFile:
         previous = int.from_bytes(self.map[slot_at : slot_at + 4], "big", signed=True)
         if previous <= 0 or previous > self.index_count:
             previous = 0
-        # against the begin time BEFORE this put: in a follow-up file that is still the previous file's end
+        # relative to the begin time BEFORE this put: in a follow-up file that is still the previous file's end
         seconds = 0
         if self.begin_timestamp > 0:
             # Java divides toward zero; a negative difference counts as 0 anyway
@@ -101,7 +101,7 @@ class IndexFile:
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
     def put_bulk(self, batch: RecordBatch, first: int, code: "Code | None" = None) -> tuple[int, int]:
-        """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
+        """Bulk form of :meth:`put` for the keys of a batch, as far as they fit: (next key, number of entries)."""
         from rmqtool.kernels.index import put_keys
 
         assert self.map is not None
@@ -122,12 +122,12 @@ class IndexFile:
         self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
         self.begin_physical_offset, self.end_physical_offset = header[2:4]
         self.hash_slot_count, self.index_count = header.hash_slot_count, header.index_count
-        # slots and entries that are new in a mapping cost a page fault each; so they are written
+        # written by pwrite, since in a mapping every new page costs a page fault
         self._write(entries[: INDEX_ENTRY.size * added].data, at)
         return following, added
 
     def _need(self, start: int, stop: int) -> None:
-        """Have room for entries before slots lead to them; a staged file that comes to nothing needs it not."""
+        """Allocate space for entries before slots point to them; not needed for a staged file."""
 
     def _write(self, data: memoryview, at: int) -> None:
         assert self.staged is not None
@@ -135,12 +135,12 @@ class IndexFile:
             file.write_early(at, data)
 
     def _reserve(self, start: int, stop: int) -> None:
-        """Have the medium's blocks for a range of the mapping: where there are none left, a write ends the process.
+        """Allocate disk blocks for a range of the mapping; without blocks, a write to it kills the process.
 
         Raises:
-            OSError: there are none left.
+            OSError: the disk is full.
         """
-        if stop <= self._sure or self.staged is None:
+        if stop <= self._allocated or self.staged is None:
             return
         assert self.map is not None
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
@@ -148,21 +148,21 @@ class IndexFile:
         with open_to_change(self.staged) as file:
             file.reserve(first, last)
         if start == 0:
-            self._sure = stop
+            self._allocated = stop
 
     def _reserve_for(self, slot_at: int, entry_at: int) -> None:
-        """The same for one slot and one entry, with what lies around the slot and what comes behind the entry."""
+        """Allocate blocks for one slot and one entry, with some reserve after the entry."""
         page = slot_at // mmap.PAGESIZE
         if page not in self._slot_pages:
             self._reserve(slot_at, slot_at + 4)
             self._slot_pages.add(page)
-        if entry_at + INDEX_ENTRY.size > self._sure_entries:
+        if entry_at + INDEX_ENTRY.size > self._allocated_entries:
             stop = min(entry_at + _ENTRIES_AHEAD, self.length)
             self._reserve(entry_at, stop)
-            self._sure_entries = stop
+            self._allocated_entries = stop
 
     def _slots(self) -> Any:
-        """The slots, in memory until the header is written; in the file when they are many."""
+        """The slots: in memory until the header is written, or in the file if there are many."""
         assert self.map is not None
         stop = _HEADER_SIZE + 4 * self.slots
         if 4 * self.slots > _MOST_IN_MEMORY:
@@ -179,11 +179,11 @@ class IndexFile:
         return self._table
 
     def let_go(self) -> None:
-        """Nothing is put into it any more."""
+        """Drop the mapping; nothing more will be added."""
         self.map, self._slot_pages = None, set()
 
     def write_header(self) -> None:
-        """Store the header of a staged file, and the slots that were held in memory."""
+        """Write the header of a staged file, and the slots held in memory."""
         if self._table is not None:
             self._write(self._table.data, _HEADER_SIZE)
             self._table = None
@@ -196,7 +196,7 @@ class IndexFile:
                 self.end_timestamp,
                 self.begin_physical_offset,
                 self.end_physical_offset,
-                (self.hash_slot_count + 2**31) % 2**32 - 2**31,  # a damaged one may be about to overflow
+                (self.hash_slot_count + 2**31) % 2**32 - 2**31,  # a damaged count may overflow
                 self.index_count,
             )
 
@@ -207,12 +207,12 @@ class IndexBuilder:
     Args:
         paths: index files on disk, oldest first.
         geometry: (hash slots, entries) of new files.
-        stage: gives a path for a new staging file.
-        code: which code puts the keys of large batches.
+        stage: returns a path for a new staging file.
+        code: which implementation adds the keys of large batches.
 
     Attributes:
-        added: entries put.
-        repeated: how many of them are of the message that the last file on disk ends with: the broker indexes it again
+        added: number of entries added.
+        repeated: how many of them belong to the last message in the last file on disk, which the broker indexes again
             whenever it dispatches it again.
     """
 
@@ -231,18 +231,18 @@ class IndexBuilder:
         return IndexFile(path, self.slots, self.entries)
 
     def prune(self, checkpoint_timestamp: int) -> None:
-        """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
+        """After a crash, drop files that are newer than the checkpoint's index time (IndexService.load)."""
         self.removed = [file for file in self.files if file.end_timestamp > checkpoint_timestamp]
         self.files = [file for file in self.files if file.end_timestamp <= checkpoint_timestamp]
 
     def _writable(self) -> IndexFile:
-        """The last file with room, or a new one that begins where the full one ends."""
+        """The last file if it has space, or a new one that begins where the full one ends."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.full:
             return last
         file = self._file(None)
         if last is not None:
-            # a damaged header's negative values are not passed on
+            # negative values of a damaged header are not carried over
             file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)
             file.begin_timestamp = file.end_timestamp = max(last.end_timestamp, 0)
             last.write_header()
@@ -252,10 +252,10 @@ class IndexBuilder:
         return file
 
     def put(self, batch: RecordBatch) -> None:
-        """Index a batch in order; records before the last file's end are already in it (IndexService.buildIndex)."""
+        """Index a batch in order; records before the last file's end are indexed already (IndexService.buildIndex)."""
         if not len(batch):
             return
-        file = self._writable()  # made for any record, with keys or without
+        file = self._writable()  # created for any record, with or without keys
         if (self._bulk or len(batch.key_row) >= dispatch.BULK_KEYS) and self.entries > 1:
             self._put_bulk(batch)
             return
@@ -281,13 +281,13 @@ class IndexBuilder:
             self._writable()
 
     def _put_bulk(self, batch: RecordBatch) -> None:
-        """What :meth:`put` does, by kernels."""
+        """Bulk form of :meth:`put`, with kernels."""
         self._bulk = True
         first = 0
         while first < len(batch.key_row):
             file = self._writable()
             if file.map is None:
-                # a file that gets nothing must stay as it is on disk
+                # a file to which nothing is added must not be changed on disk
                 rows = batch.key_row[first:]
                 fresh = np.flatnonzero(batch.physical_offset[rows] >= file.end_physical_offset)
                 if not len(fresh):
@@ -303,12 +303,12 @@ class IndexBuilder:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing but repeated entries was put, which tell nothing new."""
+        """Whether nothing but repeated entries was added."""
         same_files = not self.removed and not self._lengthened and all(file.path for file in self.files)
         return same_files and self.added == self.repeated
 
     def finish(self) -> None:
-        """Write the headers of staged files, and give short ones their length."""
+        """Write the headers of staged files, and extend short ones to their full length."""
         for file in self.files:
             if file.short:
                 file.stage(self._stage())
@@ -316,10 +316,10 @@ class IndexBuilder:
             file.write_header()
 
     def new_name(self, previous: str) -> str:
-        """A name by the clock, as the broker gives it, later than ``previous``."""
+        """A file name from the current time, as in the broker, but later than ``previous``."""
         now = time.time()
         begun = max(now, _name_time(previous))
-        # a name of another form may be later than any time is; and where clocks are set back, an hour comes twice
+        # ``previous`` may have another form that sorts after any time; and when clocks are set back, an hour repeats
         for moment in (now, begun + 0.0015, begun + 3600.0015, begun + 7200.0015):
             if (name := _time_name(moment)) > previous:
                 return name
@@ -333,7 +333,7 @@ def _time_name(moment: float) -> str:
 def _name_time(name: str) -> float:
     if not name[:14].isdecimal() or len(name) < 14:
         return 0.0
-    # strptime would do, but loading it takes as long as an index file
+    # faster than importing strptime
     parts = [int(name[:4]), *(int(name[at : at + 2]) for at in range(4, 14, 2))]
     try:
         return time.mktime((*parts, 0, 0, -1)) + int(name[14:17] or 0) / 1000  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the chains of an index file should be: from each slot to its newest entry, and on to the next older one."""
+"""The expected chains of an index file: from each slot to its newest entry, and from each entry to the next older."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ BLOCK = 1 << 16
 
 
 class Chains:
-    """The chains of one file, as its entries are met in order; memory is four bytes a slot.
+    """The expected chains of one file, computed entry by entry in order; takes four bytes of memory per slot.
 
     Attributes:
-        newest: number of the newest entry in each slot; 0 for none.
+        newest: number of the newest entry of each slot; 0 for none.
     """
 
     def __init__(self, slots: int) -> None:
         self.newest = np.zeros(slots, np.int32)
 
     def previous(self, start: int, hashes: Column) -> Column:
-        """The number of the entry before each of some, in its slot.
+        """The number of the previous entry in the same slot, for each of the next entries.
 
         Args:
-            start: number of the first of them, which follows the last one that was given.
-            hashes: of their keys.
+            start: number of the first entry, which follows the last one given before.
+            hashes: hashes of their keys.
         """
         newest = self.newest
         slots = hashes.astype(np.int64) % len(newest)
@@ -44,10 +44,10 @@ class Chains:
 
 
 def used_entries(table: Column) -> int:
-    """Number after the last entry that is not zero; at least 1.
+    """Number after the last non-zero entry; at least 1.
 
     Args:
-        table: all entries that the file has room for, from number 0.
+        table: all entries that the file has space for, from number 0.
     """
     for stop in range(len(table), 0, -BLOCK):
         start = max(stop - BLOCK, 0)

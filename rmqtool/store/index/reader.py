@@ -16,12 +16,12 @@ MAX_TIME = 2**63 - 1
 
 
 class IndexView:
-    """One index file that could be made sense of. It is mapped when it is looked at, and so few of many are at a time.
+    """A readable index file. It is mapped on access, so that only a few of many are mapped at a time.
 
     Attributes:
         path: of the file.
-        header: as it was when the file was opened.
-        slots, entries: how many there is room for.
+        header: the header when the file was opened.
+        slots, entries: capacity of the file.
     """
 
     __slots__ = ("_file", "_whole", "entries", "header", "path", "slots")
@@ -32,12 +32,12 @@ class IndexView:
 
     @property
     def view(self) -> memoryview:
-        """The file's bytes; who looks at them more than once holds this meanwhile."""
-        return self._file.view() if self._whole else self._file.mapped()
+        """The file's bytes; keep this object while reading more than once."""
+        return self._file.view() if self._whole else self._file.map()
 
 
 class BadIndex(NamedTuple):
-    """One that could not, and why. A lookup cannot rely on the index then."""
+    """An unreadable index file, with the reason. Look-ups are then incomplete."""
 
     path: str
     reason: str
@@ -46,16 +46,16 @@ class BadIndex(NamedTuple):
 def open_index(
     layout: StoreLayout, paths: Sequence[str] | None = None, *, whole: bool = True
 ) -> Iterator[IndexView | BadIndex]:
-    """Index files, newest first. An empty one has no geometry to be found, and none is needed.
+    """Open index files, newest first. The geometry of an empty one may be unknown, but is not needed.
 
     Args:
-        paths: which of them; all when None.
-        whole: as for :func:`rmqtool.store.disk.segments.map_file`.
+        paths: which files; all if None.
+        whole: see :func:`rmqtool.store.disk.segments.map_file`.
     """
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):
         file = segment_of(path)
-        view = file.view() if whole else file.mapped()
+        view = file.view() if whole else file.map()
         need(view, 0, HEADER_SIZE)
         try:
             header = read_header(view)
@@ -73,10 +73,10 @@ def open_index(
 
 
 def segment_of(path: str) -> Segment:
-    """An index file, which is opened when it is looked at.
+    """An index file as a segment, opened on access.
 
     Raises:
-        UnreadableStore: there is no such file.
+        UnreadableStore: the file does not exist.
     """
     size = 0 if place_of(path) is None else size_of(path)
     if size is None:
@@ -85,7 +85,7 @@ def segment_of(path: str) -> Segment:
 
 
 def _geometry(view: memoryview) -> tuple[int, int] | None:
-    """(slots, entries) as the file tells them; where looking at it costs much, as its length does where that may be."""
+    """(slots, entries) inferred from the contents; for a remote file from the length, if that is the default one."""
     if is_partial(view):
         if len(view) == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
             return DEFAULT_SLOTS, DEFAULT_ENTRIES
@@ -94,7 +94,7 @@ def _geometry(view: memoryview) -> tuple[int, int] | None:
 
 
 def geometry_of(layout: StoreLayout) -> tuple[int, int]:
-    """(hash slots, entries) for new files: configured, as the existing files have it, or the broker's default."""
+    """(hash slots, entries) of new files: configured, as in existing files, or the broker's default."""
     configured = layout.index_geometry()
     if configured is not None:
         return configured
@@ -113,12 +113,13 @@ def _overlaps(header: Header, begin: int, end: int) -> bool:
 def physical_offsets(
     files: list[IndexView], topic: str, key: str, *, limit: int, begin: int = 0, end: int = MAX_TIME
 ) -> list[int]:
-    """Offsets of messages whose key has this key's hash, newest first; collisions are not resolved here.
+    """Physical offsets of messages with a key of the same hash, newest first; collisions are not resolved here.
 
     Args:
         files: newest first.
-        limit: most offsets to collect.
-        begin, end: store-time range in ms; compared in whole seconds after each file's begin time, as the broker does.
+        limit: maximum number of offsets.
+        begin, end: range of store times in ms; compared in whole seconds since each file's begin time, as by the
+            broker.
     """
     wanted = key_hash(topic, key)
     offsets: list[int] = []

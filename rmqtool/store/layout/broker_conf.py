@@ -1,4 +1,4 @@
-"""The broker's own properties file: what it says of sizes, paths and recovery.
+"""The broker's properties file: sizes, paths and recovery settings.
 
 Source: store.config.MessageStoreConfig and its defaults at 4.9.8; the format is java.util.Properties.
 """
@@ -29,14 +29,14 @@ _SIZES = (
 
 
 class BrokerConf:
-    """Settings by their own names; what the file does not say is None, or the broker's default where that is safe.
+    """Settings by their own names; a missing one is None, or the broker's default where that is safe.
 
     Args:
-        values: property name to text.
-        path: the file that they came from.
+        values: property names and texts.
+        path: the file that they were read from.
 
     Attributes:
-        options: by which commands are given the same settings; none where they came from no file.
+        options: command-line options that give other commands the same settings; empty without a file.
     """
 
     def __init__(self, values: dict[str, str] | None = None, path: str | None = None) -> None:
@@ -50,15 +50,15 @@ class BrokerConf:
         return self.values.get(name, "").strip() or None
 
     def flag(self, name: str, default: bool) -> bool:
-        """A boolean as Java's ``Boolean.parseBoolean`` reads it."""
+        """A boolean, parsed like Java's ``Boolean.parseBoolean``."""
         text = self.text(name)
         return default if text is None else text.lower() == "true"
 
     def number(self, name: str, default: int) -> int:
-        """A whole number.
+        """A non-negative integer.
 
         Raises:
-            CorruptFile: it is none.
+            CorruptFile: the text is not one.
         """
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
@@ -67,39 +67,39 @@ class BrokerConf:
 
     def _size(self, name: str) -> int:
         text = self.values[name].strip()
-        # int() takes signs, blanks and underscores that Java does not
+        # int() accepts signs, blanks and underscores that Java rejects
         if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
             raise CorruptFile(self.path, None, f"{name}={text} is not a positive number")
         return int(text)
 
     def paths(self, name: str) -> list[str]:
-        """A comma-separated list of directories without repeats."""
+        """A comma-separated list of directories, without duplicates."""
         text = self.text(name) or ""
         return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
     def without(self, names: Collection[str]) -> "BrokerConf":
-        """The same but for some settings."""
+        """A copy without some of the settings."""
         conf = BrokerConf({name: text for name, text in self.values.items() if name not in names}, self.path)
         conf.options = self.options
         return conf
 
     @property
     def writes_index_files(self) -> bool:
-        """Whether messages are put into index files; since 5.4 a broker may have its index in RocksDB alone."""
+        """Whether messages are put into index files; since 5.4 a broker may keep its index in RocksDB only."""
         return self.flag("messageIndexEnable", True) and self.flag("indexFileWriteEnable", True)
 
     @property
     def timer_precision(self) -> int:
-        """Milliseconds of one slot of the timer wheel: what is configured, down to one that a broker takes."""
+        """Milliseconds per slot of the timer wheel: the configured value, rounded down to one that a broker accepts."""
         wanted = self.sizes.get("timerPrecisionMs", _PRECISIONS[-1])
         return max((precision for precision in _PRECISIONS if precision <= wanted), default=_PRECISIONS[0])
 
     @property
     def timer_window(self) -> int:
-        """Slots that a timer message may be ahead without being moved on (``timerRollWindowSlot``).
+        """The number of slots that a timer message may be ahead without rolling (``timerRollWindowSlot``).
 
         Raises:
-            CorruptFile: it is no number.
+            CorruptFile: it is not a number.
         """
         slots = self.number("timerRollWindowSlot", _ROLL_WINDOW)
         return slots if _NARROWEST <= slots <= _WIDEST else _WIDEST
@@ -109,7 +109,7 @@ class BrokerConf:
         """Milliseconds of level 1, 2, ... (``messageDelayLevel``).
 
         Raises:
-            CorruptFile: a broker could not read the setting.
+            CorruptFile: a broker could not parse the setting.
         """
         text = self.text("messageDelayLevel") or DEFAULT_DELAY_LEVELS
         levels = []
@@ -124,7 +124,7 @@ def load(path: str) -> BrokerConf:
     """Read a broker's properties file.
 
     Raises:
-        UnreadableStore: cannot be read.
+        UnreadableStore: it cannot be read.
         CorruptFile: a size in it is not a number.
     """
     data = read_small(path, 1 << 20)

@@ -1,4 +1,4 @@
-"""What shows that only a part of the commit log of a store is there: every reading command asks.
+"""Signs that a part of the commit log is missing; checked by every reading command.
 
 Source: store.MultiPathMappedFileQueue.
 """
@@ -10,7 +10,7 @@ from rmqtool.store.layout.paths import StoreLayout
 
 
 def missing_log_folders(layout: StoreLayout) -> str | None:
-    """What shows that a folder of the commit log is not there; None where all are.
+    """The sign that a directory of the commit log is missing; None if all are there.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
@@ -21,7 +21,7 @@ def missing_log_folders(layout: StoreLayout) -> str | None:
         return f"{', '.join(missing)} is not there" if missing else None
     bases = [(file.base, file.end) for file in layout.commit_log()]
     gaps = [(end, base) for (_, end), (base, _) in pairwise(bases) if base != end]
-    # files alternate between folders, so a folder alone has gaps of one file each, and more than one
+    # files alternate between folders, so a single folder has several gaps of one file each
     sizes = {end - base for base, end in bases}
     if len(gaps) > 1 and len(sizes) == 1 and all(base - end == next(iter(sizes)) for end, base in gaps):
         return f"{folders[0]} has every second file only (storePathCommitLog names the other folder)"

@@ -1,4 +1,4 @@
-"""What a person does about a file that a broker refuses to load."""
+"""What to do about a file that a broker refuses to load."""
 
 import os
 from collections.abc import Sequence
@@ -14,62 +14,63 @@ from rmqtool.words import command_line
 FILES = ("rmqtool", "rebuild", "STORE", "files")
 
 
-class WayOn(NamedTuple):
-    """One thing to do.
+class Remedy(NamedTuple):
+    """One remedy.
 
     Attributes:
-        does: what it does, or what the person does.
-        command: words of a command line, in which STORE stands for the store; empty where a person must act.
+        does: what the command does, or what the user must do.
+        command: words of a command line, in which STORE stands for the store; empty if the user must act.
     """
 
     does: str
     command: tuple[str, ...] = ()
 
 
-SHORT_OR_STRANGE = WayOn(
+SHORT_OR_STRANGE = Remedy(
     "fills a short last file of the log up with zeros, and moves out of the store what is empty or does not belong "
     "there; undo puts all of it back",
     FILES,
 )
 
 
-def command_of(way: WayOn, layout: StoreLayout) -> str:
-    """The command of a way, as a person types it for a store."""
-    words = [layout.root if word == "STORE" else word for word in way.command]
+def remedy_command(remedy: Remedy, layout: StoreLayout) -> str:
+    """The command line of a remedy for a given store."""
+    words = [layout.root if word == "STORE" else word for word in remedy.command]
     return command_line(*words[1:], *layout.conf.options)
 
 
-def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
-    """What to do about one file of a directory in which all have one length.
+def remedy_for(path: str, size: int | None, wanted: int, *, last: bool) -> Remedy:
+    """The remedy for one file of a directory whose files all have the same length.
 
     Args:
-        size: bytes; None where the file does not belong there at all.
-        wanted: bytes that a file should have.
-        last: it is the last of its directory.
+        size: bytes; None if the file does not belong there at all.
+        wanted: bytes that the file should have.
+        last: whether it is the last file of its directory.
     """
     if size is None and os.path.isdir(path) and not os.path.islink(path):
-        return WayOn(f"move the directory {path} out of the store: no broker loads a store in which it is")
+        return Remedy(f"move the directory {path} out of the store: no broker loads a store in which it is")
     if size is None:
         return SHORT_OR_STRANGE
     if size < wanted and last:
         return SHORT_OR_STRANGE
     if size < wanted:
-        return WayOn(
+        return Remedy(
             f"gives {path} its length again, with an end-of-file blank behind its last message, so that later files "
             "stay; a whole copy of the file is better, because messages are missing in this one",
             FILES,
         )
-    return WayOn(
+    return Remedy(
         f"{path} is longer than the others: give the true file size with --broker-conf, or copy the file again"
     )
 
 
 def cut_short(files: Sequence[Segment], conf: BrokerConf, known: int) -> bool:
-    """Whether the only file of a log is shorter than it was: no other file tells the true length, but queues do, or
-    its name, which is a multiple of it.
+    """Whether the only file of a log has been truncated.
+
+    No other file shows the real length, but the queues may, or the file's name, which is a multiple of it.
 
     Args:
-        known: end of the last message that any queue knows; the end that a filler entry seems to have means nothing.
+        known: end of the last message in any queue; the apparent end of a filler entry is ignored.
     """
     if len(files) != 1 or "mappedFileSizeCommitLog" in conf.sizes:
         return False
@@ -78,17 +79,17 @@ def cut_short(files: Sequence[Segment], conf: BrokerConf, known: int) -> bool:
 
 
 def _is_named(file: Segment) -> bool:
-    """Whether the name is right: the first record says that it lies there."""
+    """Whether the file's name is right: its first record states that offset."""
     first = read(file.view(), 0, file.size, crc=False)
-    named = isinstance(first, Record) and first.physical_offset == file.base
+    is_right = isinstance(first, Record) and first.physical_offset == file.base
     del first
     file.release()
-    return named
+    return is_right
 
 
 def default_length(file: Segment, known: int) -> int | None:
-    """The length that the only file of a log, cut short, is most likely to have had: that of brokers by default, or
-    the power of two that its name allows.
+    """The most likely original length of the truncated only file of a log: the broker's default, or the power of two
+    that its name allows.
     """
     if file.base % DEFAULT_COMMIT_LOG == 0 and known <= file.base + DEFAULT_COMMIT_LOG:
         return DEFAULT_COMMIT_LOG
@@ -100,15 +101,15 @@ def _length(length: int) -> str:
     return f"{length >> 30} GiB" if length % (1 << 30) == 0 else f"{length} bytes"
 
 
-def way_on_alone(file: Segment, known: int) -> WayOn:
-    """What to do about the only file of a log, which was :func:`cut short <cut_short>`."""
+def remedy_for_only_file(file: Segment, known: int) -> Remedy:
+    """The remedy for the only file of a log if it was :func:`cut short <cut_short>`."""
     wanted = default_length(file, known)
     if wanted is None:
-        return WayOn(
+        return Remedy(
             f"copy {file.path} again from a place where it is whole; or give its true length (mappedFileSizeCommitLog) "
             "with --broker-conf, and do what is said then"
         )
-    return WayOn(
+    return Remedy(
         f"fills the file up with zeros to {_length(wanted)}, as brokers have it unless mappedFileSizeCommitLog says "
         "otherwise (then give --broker-conf first); a whole copy of the file is better, because messages are missing "
         "in this one",

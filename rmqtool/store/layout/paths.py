@@ -1,7 +1,6 @@
-"""Where each file of a store lives and how large it should be (store.config.StorePathConfigHelper; store-formats 1).
+"""The path and size of each file of a store (store.config.StorePathConfigHelper; store-formats 1).
 
-Sizes come from the broker's properties file where one is given, else from the files, else they are the broker's
-defaults.
+Sizes come from the broker's properties file if given, else from the files, else from the broker's defaults.
 """
 
 import os
@@ -39,26 +38,26 @@ PARTS = (
 class StoreLayout:
     """Paths and sizes of one store directory.
 
-    Directories are listed on each request for their content; :meth:`listed_once` gives a layout that does so once.
+    Directories are listed anew on every call; :meth:`listed_once` returns a layout that caches the listings.
 
     Args:
         root: the store directory (``storePathRootDir``).
         conf: the broker's settings.
 
     Attributes:
-        passed: path to the reason, of what cannot be read and was passed over (:meth:`passing_over`); None where such a
-            thing is an error.
+        passed: path and reason of everything unreadable that was skipped (:meth:`passing_over`); None if unreadable
+            files are errors.
 
     Raises:
-        UnreadableStore: the path is missing, no directory, or holds nothing that a store has.
-        BadValue: a URI that nobody has attached.
+        UnreadableStore: the path is missing, not a directory, or contains no part of a store.
+        BadValue: a URI that has not been attached.
     """
 
     def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
         self.root = checked_path(root)
         self.conf = conf or BrokerConf()
         self.passed: dict[str, str] | None = None
-        self._read: Callable[[str], list[DirectoryEntry]] = list_dir
+        self._list_dir: Callable[[str], list[DirectoryEntry]] = list_dir
         names = {entry.name for entry in list_dir(self.root)}
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
@@ -71,43 +70,43 @@ class StoreLayout:
                 )
 
     def listed_once(self) -> "StoreLayout":
-        """The same store, each directory as it is when it is first asked for.
+        """The same store with cached listings: each directory is listed the first time it is needed.
 
-        For one command that looks at many parts of a store and must not list it again for each. What is made, grows or
-        goes later does not show: writers, and those who carry out a plan, make a new layout.
+        For a command that looks at many parts of a store and must not list it again for each. Files that appear, grow
+        or disappear later are not noticed, so writers, and code that carries out a plan, create a new layout.
         """
         layout = copy(self)
-        layout._read = _Remembered().list_dir
+        layout._list_dir = _CachedListing().list_dir
         return layout
 
     def with_conf(self, conf: BrokerConf) -> "StoreLayout":
-        """The same store with other settings; where its parts lie does not change."""
+        """The same store with other settings; the paths of its parts stay the same."""
         layout = copy(self)
         layout.conf = conf
         return layout
 
     def passing_over(self) -> "StoreLayout":
-        """The same store, for who goes on without what cannot be read, as long as that is no part of the commit log.
+        """The same store, skipping what cannot be read unless it is part of the commit log.
 
-        A directory that cannot be listed then counts as empty, and a small file as missing. :attr:`passed` says which
-        they are.
+        A directory that cannot be listed then counts as empty, and a small file as missing; :attr:`passed` records
+        them.
         """
         layout = copy(self)
         layout.passed = {}
         return layout
 
     def pass_over(self, path: str, err: UnreadableStore) -> None:
-        """Note that something cannot be read.
+        """Record that something cannot be read.
 
         Raises:
-            UnreadableStore: the same, where nothing may be passed over, or where another user could read it.
+            UnreadableStore: ``err`` itself, if nothing may be skipped, or if another user could read it.
         """
         if self.passed is None or path in self.commit_log_paths or isinstance(err.__cause__, PermissionError):
             raise err
         self.passed.setdefault(path, str(err))
 
     def small(self, *parts: str) -> bytes | None:
-        """A small file's bytes; None where there is none.
+        """The contents of a small file; None if it does not exist.
 
         Raises:
             UnreadableStore: it cannot be read.
@@ -122,13 +121,13 @@ class StoreLayout:
 
     def _list(self, path: str) -> list[DirectoryEntry]:
         try:
-            return self._read(path)
+            return self._list_dir(path)
         except UnreadableStore as err:
             self.pass_over(path, err)
             return []
 
     def entries(self, *parts: str) -> list[DirectoryEntry]:
-        """What is in a directory, sorted by name; nothing where it is missing.
+        """The entries of a directory, sorted by name; empty if it does not exist.
 
         Raises:
             UnreadableStore: no permission, or not a directory.
@@ -136,7 +135,7 @@ class StoreLayout:
         return self.entries_at(self.path(*parts))
 
     def entries_at(self, path: str) -> list[DirectoryEntry]:
-        """As :meth:`entries`, of a path."""
+        """Like :meth:`entries`, for a full path."""
         return self._list(path)
 
     def is_folder(self, path: str) -> bool:
@@ -144,7 +143,7 @@ class StoreLayout:
         return is_dir(path)
 
     def files_in(self, *directories: str) -> Segments:
-        """The files of directories that share one offset space: those of a log, of a queue or of its extension.
+        """The files of directories that share one offset space, such as a log, a queue or its extension.
 
         Raises:
             UnreadableStore: as :meth:`entries`.
@@ -156,7 +155,7 @@ class StoreLayout:
         return os.path.join(self.root, *parts)
 
     def part_with(self, path: str) -> str | None:
-        """The part of the store, a directory in which a broker takes everything for its own, that a path lies in."""
+        """The part of the store that contains a path: a directory in which a broker treats every file as its own."""
         real = os.path.realpath(path)
         for part in (*self.commit_log_paths, *map(self.path, PARTS)):
             if real == (folder := os.path.realpath(part)) or real.startswith(folder + os.sep):
@@ -164,13 +163,13 @@ class StoreLayout:
         return None
 
     def configured_paths(self, name: str) -> list[str]:
-        """Paths that a setting says, as they apply here; none without the setting."""
-        return list(map(self._rebased, self.conf.paths(name)))
+        """The paths in a setting, relocated to this store (:meth:`_rebase`); empty without the setting."""
+        return list(map(self._rebase, self.conf.paths(name)))
 
-    def _rebased(self, path: str) -> str:
-        """A path of the properties file as it applies here: below its own root it moves with the store.
+    def _rebase(self, path: str) -> str:
+        """Relocate a path of the properties file: if it is below the configured root, it moves with the store.
 
-        A store is often looked at as a copy; then the paths in the broker's file still name the original.
+        Stores are often inspected as copies, whose properties still name the original paths.
         """
         old_root = self.conf.text("storePathRootDir")
         path = path.replace("${user.home}", os.path.expanduser("~"))
@@ -189,7 +188,7 @@ class StoreLayout:
         return [entry.path for entry in self.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
 
     def dledger_paths(self) -> list[str]:
-        """Directories of the entries of a DLedger log; none where there is none."""
+        """Directories of the entries of a DLedger log; empty without one."""
         if not (directories := self.dledger_dirs()):
             return []
         return self.configured_paths("storePathDLedgerCommitLog") or [
@@ -197,60 +196,60 @@ class StoreLayout:
         ]
 
     def commit_log(self) -> Segments:
-        """The commit-log files of all paths; those of a DLedger log follow those that were there before it."""
+        """The commit-log files of all paths; a DLedger log's files follow those from before it was introduced."""
         entries = self.dledger_paths()
         return Segments.of([*self.commit_log_paths, *entries], self._list, entries=entries)
 
     def command(self, verb: str, *words: str) -> str:
-        """A command of ours about this store, as a person types it."""
+        """A command line of rmqtool for this store."""
         return command_line(verb, self.root, *words, *self.conf.options)
 
     def commit_log_size(self, segments: Segments) -> int:
-        """Configured, that of the files, or default."""
+        """The file size of the commit log: as configured, else from the files, else the default."""
         return self.conf.sizes.get("mappedFileSizeCommitLog") or common_size(segments) or DEFAULT_COMMIT_LOG
 
     def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
-        """(topic, queue id, path) of every queue directory; what the broker passes over is passed over."""
+        """(topic, queue id, path) of every queue directory; what the broker ignores is skipped."""
         return list(self.each_queue_dir(kind))
 
     def each_queue_dir(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
-        """:meth:`queue_dirs` of topics that begin so; directories are listed lazily."""
+        """Lazy :meth:`queue_dirs` for topics with a given prefix."""
         for topic in self.entries(kind):
             if topic.name.startswith(prefix) and topic.is_dir():
                 for queue_id, path in self._queues_in(topic.path).items():
                     yield topic.name, queue_id, path
 
     def queues_of(self, topic: str, kind: str = "consumequeue") -> dict[int, str]:
-        """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
+        """Queue id and path of every queue directory of one topic, ascending; other topics are not listed."""
         path = self.path(kind, topic) if is_path_name(topic) else ""
         return self._queues_in(path) if path and is_dir(path) else {}
 
     def _queues_in(self, topic: str) -> dict[int, str]:
-        """Queue id to path of every queue in a topic's directory, ascending."""
-        # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+        """Queue id and path of every queue in a topic's directory, ascending."""
+        # the broker uses only the number: for "007" it creates queue 7, whose files are in "7"
         ids = {_queue_id(queue.name) for queue in self._list(topic) if queue.is_dir()}
         return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
 
     def has_queues(self, prefix: str) -> bool:
-        """Whether there is a queue of a topic whose name begins so."""
+        """Whether there is a queue of a topic with a given prefix."""
         return any(True for _queue in self.each_queue_dir(prefix=prefix))
 
     def queue_path(self, topic: str, queue_id: int, kind: str = "consumequeue") -> str:
         """Directory of one queue.
 
         Raises:
-            UnreadableStore: the topic cannot be a directory name, so no queue of it can exist.
+            UnreadableStore: the topic cannot be a directory name, so it has no queues.
         """
         if not is_path_name(topic):
             raise UnreadableStore(f"{topic!r} cannot be a topic")
         return self.path(kind, topic, str(queue_id))
 
     def queue_size(self, sample: Segments | None = None) -> int:
-        """File size of consume queues in bytes: rounded up to whole entries, as the broker does.
+        """File size of consume queues in bytes, rounded up to whole entries as in the broker.
 
         Args:
-            sample: files of one of them. Without any, queues are looked through for the first that has files: who needs
-                the size of many should ask once.
+            sample: files of one queue. Without any, the first queue that has files is searched for; callers that need
+                the size for many queues should call this once.
         """
         size = self.conf.sizes.get("mappedFileSizeConsumeQueue")
         if size is None and sample is not None:
@@ -266,7 +265,7 @@ class StoreLayout:
         """File size of batch consume queues in bytes, rounded up to whole units.
 
         Args:
-            sample: files of one of them; without any as :meth:`queue_size`.
+            sample: files of one queue; without any, as in :meth:`queue_size`.
         """
         size = self.conf.sizes.get("mapperFileSizeBatchConsumeQueue")
         if size is None and sample is not None:
@@ -277,44 +276,44 @@ class StoreLayout:
         return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 
     def index_paths(self) -> list[str]:
-        """Index files, oldest first; names that are no number are passed over as the broker does."""
+        """Index files, oldest first; files without a numeric name are skipped as in the broker."""
         return [e.path for e in self.entries("index") if e.name.isdecimal() and e.is_file()]
 
     def index_geometry(self) -> tuple[int, int] | None:
-        """(hash slots, entries) where the properties file says so."""
+        """(hash slots, entries) if set in the properties file."""
         sizes = self.conf.sizes
         if "maxHashSlotNum" in sizes or "maxIndexNum" in sizes:
             return sizes.get("maxHashSlotNum", DEFAULT_SLOTS), sizes.get("maxIndexNum", DEFAULT_ENTRIES)
         return None
 
     def checkpoint(self) -> bytes | None:
-        """The checkpoint's bytes; None when there is none."""
+        """The contents of the checkpoint; None if it does not exist."""
         return self.small("checkpoint")
 
     @property
     def aborted(self) -> bool:
-        """Whether the abort marker is there: the broker runs, or did not stop cleanly."""
+        """Whether the abort file exists: the broker is running or did not stop cleanly."""
         return exists(self.path("abort"))
 
 
-class _Remembered:
-    """Lists directories, each once."""
+class _CachedListing:
+    """Lists each directory once and caches the result."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[DirectoryEntry]] = {}
+        self._listings: dict[str, list[DirectoryEntry]] = {}
 
     def list_dir(self, path: str) -> list[DirectoryEntry]:
-        """As :func:`rmqtool.store.disk.segments.list_dir`; an error is not remembered."""
-        if path not in self._known:
-            self._known[path] = list_dir(path)
-        return self._known[path]
+        """Like :func:`rmqtool.store.disk.segments.list_dir`; errors are not cached."""
+        if path not in self._listings:
+            self._listings[path] = list_dir(path)
+        return self._listings[path]
 
 
 def checked_path(path: str) -> str:
-    """A path as it holds wherever the process goes; of a store elsewhere its URI.
+    """An absolute path, independent of the working directory; a remote store's URI stays as it is.
 
     Raises:
-        BadValue: a URI that nobody has attached.
+        BadValue: a URI that has not been attached.
     """
     if place_of(path) is not None:
         return path
@@ -327,7 +326,7 @@ def checked_path(path: str) -> str:
 
 
 def _queue_id(name: str) -> int | None:
-    """A directory's name by ``Integer.parseInt``: a sign is allowed, and a damaged record can make a negative queue."""
+    """The queue id of a directory, by ``Integer.parseInt``: damaged records can create queues with negative ids."""
     number = offset_name(name[1:] if name[:1] in ("+", "-") else name)
     if number is None:
         return None
@@ -336,7 +335,7 @@ def _queue_id(name: str) -> int | None:
 
 
 def is_path_name(name: str) -> bool:
-    """Whether a name taken from a record may become one directory level. Hostile topics must not leave the store."""
+    """Whether a name from a record is safe as a directory name. Hostile topics must not lead out of the store."""
     try:
         length = len(os.fsencode(name))
     except UnicodeEncodeError:

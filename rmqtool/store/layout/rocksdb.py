@@ -1,7 +1,7 @@
-"""RocksDB databases, read-only. Nothing is written into their directory: RocksDB works in a folder of links instead.
+"""Read RocksDB databases without writing to their directory: RocksDB gets a directory of links instead.
 
-The library is ``rocksdict``. It is loaded when a database is opened, and may not load on a machine that its wheels do
-not fit: then what needs no database goes on.
+The library ``rocksdict`` is imported when a database is opened. If it cannot be loaded on this machine, everything that
+needs no database still works.
 """
 
 import errno
@@ -16,10 +16,10 @@ from rmqtool.store.disk.mapping import raise_open_files
 from rmqtool.store.disk.scratch import folder_of_links
 from rmqtool.store.disk.segments import list_dir
 
-# what the system says of a file that is whole: that is no damage
+# errors of the OS about intact files: not corruption
 _NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 _OTHER_FILES = 256
-_TRIES = 3  # a broker that runs may remove a file between the listing and the opening
+_TRIES = 3  # a running broker may remove a file between listing and opening
 
 
 HOW = "needs the library rocksdict: pip install rocksdict"
@@ -38,7 +38,7 @@ def library() -> Any:
 
 
 def has_library() -> bool:
-    """Whether there is one."""
+    """Whether ``rocksdict`` can be loaded."""
     try:
         library()
     except MissingRuntime:
@@ -47,30 +47,30 @@ def has_library() -> bool:
 
 
 class Database:
-    """One database as it was when it was opened.
+    """A snapshot of one database.
 
-    All its files are opened at once and their links removed, so that nothing stays behind whatever ends the process.
-    RocksDB never sees the directory itself: opened read-only it still leaves files beside those that it reads.
+    All files are opened at once and their links removed, so that nothing is left behind however the process ends.
+    RocksDB never gets the original directory: even opened read-only, it leaves files there.
 
     Args:
         path: its directory.
 
     Raises:
-        MissingRuntime: no library.
-        UnreadableStore: the system does not let us read the directory or a file in it, or has not enough descriptors.
-        CorruptFile: a file is missing, or RocksDB does not take it for a database.
+        MissingRuntime: the library is not available.
+        UnreadableStore: no permission for the directory or a file in it, or too few descriptors.
+        CorruptFile: a file is missing, or RocksDB does not recognize a database.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._module = library()
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 with folder_of_links(path, is_table_or_log, copied="CURRENT") as folder:
                     self._families = self._open(folder)
                 return
             except CorruptFile:
-                if not left:
+                if not tries_left:
                     raise
 
     def _open(self, folder: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Database:
     def _options(self) -> Any:
         options = self._module.Options(raw_mode=True)
         options.create_if_missing(False)
-        options.set_max_open_files(-1)  # all are opened with the database: their links go at once
+        options.set_max_open_files(-1)  # open all files with the database, since their links are removed
         return options
 
     def _corrupt(self, err: Exception, folder: str = "") -> CorruptFile:
@@ -112,10 +112,10 @@ class Database:
         return tuple(sorted(self._families))
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key; None without one, or where there is no such column family.
+        """The value of a key; None if there is no such key or column family.
 
         Raises:
-            CorruptFile: the part of the database that has it cannot be read.
+            CorruptFile: that part of the database cannot be read.
         """
         if (column := self._families.get(family)) is None:
             return None
@@ -126,10 +126,10 @@ class Database:
         return value
 
     def items(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) of keys in [start, stop), ascending.
+        """(key, value) of the keys in [start, stop), ascending.
 
         Raises:
-            CorruptFile: a part of the database cannot be read; what comes before it has been handed out.
+            CorruptFile: a part of the database cannot be read; everything before it has been yielded.
         """
         if (column := self._families.get(family)) is None:
             return
@@ -148,7 +148,7 @@ class Database:
 
 
 class NoDatabase(Database):
-    """What a broker finds where none is: it makes one, and that is empty."""
+    """The database that a broker would create where none exists: empty."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What shows that a store has a tier, and where its segments are: asked by every command that answers with messages.
+"""Signs that a store has a tier, and where its segments are; checked by every command that returns messages.
 
 Source: tieredstore.TieredMessageStore, tieredstore.MessageStoreConfig (5.3.3); store-formats 8.7.
 """
@@ -9,14 +9,14 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.layout.paths import PARTS, StoreLayout
 
-FOLDER = "tieredstore"  # where there is no setting
+FOLDER = "tieredstore"  # default without a setting
 METADATA = "tieredStoreMetadata.json"
 LOCAL_INDEX = "tiered_index_file"
 _TIERED_STORE = "TieredMessageStore"
 
 
 def tier_sign(layout: StoreLayout) -> str | None:
-    """What shows that there is a tier; None without any."""
+    """The sign that there is a tier; None if there is none."""
     plug_in = layout.conf.text("messageStorePlugIn") or ""
     if any(part.strip().endswith(_TIERED_STORE) for part in plug_in.split(",")):
         return f"messageStorePlugIn={plug_in}"
@@ -31,10 +31,10 @@ def tier_sign(layout: StoreLayout) -> str | None:
 
 
 def tiered_folder(layout: StoreLayout) -> str | None:
-    """The directory of the segments (``tieredStoreFilePath``), or None where there is none.
+    """The directory of the segments (``tieredStoreFilePath``); None if there is none.
 
-    It may be any folder. One below the store is found without the setting too, by the names of what is in it, and so is
-    one of a store that was moved or copied.
+    It may be anywhere. If it is below the store it is also detected without the setting, by the names of its
+    contents; this also covers stores that were moved or copied.
     """
     paths = layout.configured_paths("tieredStoreFilePath")
     if paths and is_dir(paths[0]):
@@ -45,14 +45,14 @@ def tiered_folder(layout: StoreLayout) -> str | None:
 
 
 def _has_cluster(layout: StoreLayout, folder: str) -> bool:
-    """Whether a directory holds one of a cluster's segments, which has a hash before its name."""
+    """Whether a directory contains a cluster's segments, recognized by the hash in front of the cluster's name."""
     with suppress(UnreadableStore):
         return any(entry.is_dir() and is_cluster(entry.name) for entry in layout.entries_at(folder))
     return False
 
 
 def is_cluster(name: str) -> bool:
-    """Whether a directory has the name of a cluster's: eight digits of a hash before it."""
+    """Whether a directory is named after a cluster: eight hash digits, then the cluster's name."""
     from formats.config.tiered import hash_of  # most stores have no directory to ask about
 
     digest, line, cluster = name.partition("_")

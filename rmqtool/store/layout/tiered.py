@@ -1,4 +1,4 @@
-"""The tiered storage of a 5.x broker where segments are files (``PosixFileSegment``): which there are, and how long.
+"""The segment files of a 5.x broker's tiered storage (``PosixFileSegment``).
 
 Source: tieredstore.provider.PosixFileSegment, tieredstore.MessageStoreConfig (5.3.3); store-formats 8.7.
 """
@@ -19,9 +19,9 @@ class TieredFiles:
     """The segments of one tiered storage.
 
     Attributes:
-        folder: where they are; None where they are not files of this machine.
-        segments: those that there are.
-        foreign: paths of files that are no segments.
+        folder: their directory; None if they are not local files.
+        segments: the existing segments.
+        foreign: paths of files that are not segments.
     """
 
     folder: str | None
@@ -30,7 +30,7 @@ class TieredFiles:
 
 
 def tiered_files(layout: StoreLayout) -> TieredFiles:
-    """Every file below that directory.
+    """List every segment file of a store's tier.
 
     Raises:
         UnreadableStore: a directory cannot be listed.
@@ -45,23 +45,23 @@ def tiered_files(layout: StoreLayout) -> TieredFiles:
     return files
 
 
-def _walk(layout: StoreLayout, folder: DirectoryEntry, above: tuple[str, ...], found: TieredFiles) -> None:
-    """Files below ``broker/topic/queue/TYPE``."""
+def _walk(layout: StoreLayout, folder: DirectoryEntry, above: tuple[str, ...], files: TieredFiles) -> None:
+    """Collect the files below ``broker/topic/queue/TYPE``."""
     for entry in layout.entries_at(folder.path):
         if entry.is_dir():
-            _walk(layout, entry, (*above, entry.name), found)
+            _walk(layout, entry, (*above, entry.name), files)
             continue
         base = base_of(entry.name)
         if base is None or len(above) < 2 or above[-1] not in _KINDS:
-            found.foreign.append(entry.path)
+            files.foreign.append(entry.path)
         else:
             key = "/".join(above[:-1]), _KINDS[above[-1]], base
-            found.segments[key] = Segment(entry.path, base, entry.size, entry.mtime_ns)
+            files.segments[key] = Segment(entry.path, base, entry.size, entry.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieredQueueInfo:
-    """One queue of the tiered storage, by its metadata. Times are ms since the epoch; None where it does not say."""
+    """One queue of the tiered storage, from its metadata. Times are ms since the epoch, or None if unknown."""
 
     topic: str
     queueId: int
@@ -74,8 +74,8 @@ class TieredQueueInfo:
 
 
 def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
-    """Every queue that the metadata tell of, sorted."""
-    readable = []
+    """Every queue in the metadata, sorted by topic and queue id."""
+    infos = []
     for topic, queues in sorted(metadata.queues.items()):
         for queue_id, queue in sorted(queues.items()):
             broker = queue.queue.broker_name if queue.queue is not None else ""
@@ -84,11 +84,11 @@ def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
             units = [segment for _base, segment in sorted(metadata.consume_queues.get(path, {}).items())]
             segments = [*logs, *units]
             times = [time for segment in logs for time in segment.times or ()]
-            readable.append(
+            infos.append(
                 TieredQueueInfo(
                     topic=topic,
                     queueId=queue_id,
-                    # what the queue says of itself is late, and -1 at first
+                    # the queue's own fields lag behind, and start at -1
                     minOffset=units[0].base_offset // UNIT if units else queue.min_offset,
                     maxOffset=(units[-1].base_offset + units[-1].size) // UNIT if units else queue.max_offset,
                     segments=len(segments),
@@ -97,4 +97,4 @@ def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
                     lastStoreTimestamp=max(times, default=None),
                 )
             )
-    return readable
+    return infos

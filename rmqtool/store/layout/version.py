@@ -1,4 +1,4 @@
-"""Which broker wrote a store, as far as the store shows it, and forms of it that are not plain files."""
+"""Which release wrote a store, as far as that can be seen, and which parts of it are not plain files."""
 
 import os
 from contextlib import suppress
@@ -22,7 +22,7 @@ _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
-    """Place to what it holds, for every directory that is a RocksDB database."""
+    """The contents of every directory of the store that is a RocksDB database, by path."""
     forms = {}
     for place in PLACES:
         if not is_dir(layout.path(place)):
@@ -34,10 +34,10 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
 
 
 def queue_database_place(layout: StoreLayout) -> str | None:
-    """Where below the store the database with its queues lies; None where they are files.
+    """The path, relative to the store, of the database with its queues; None if the queues are files.
 
-    A 5.5 broker has it in a folder of its own if ``useSeparateStorePathForRocksdbCQ`` is set. Beside queue files, that
-    folder counts only where ``storeType`` says so.
+    A 5.5 broker uses a directory of its own if ``useSeparateStorePathForRocksdbCQ`` is set. If there are queue files
+    too, that directory counts only if ``storeType`` says so.
     """
     forms = rocksdb_forms(layout)
     if QUEUES in forms:
@@ -52,22 +52,22 @@ def _wants_rocksdb(layout: StoreLayout) -> bool:
 
 
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
-    """Whether a broker has, or would make, its queues in RocksDB: there is such a database, or the settings say so."""
+    """Whether the broker keeps its queues in RocksDB: such a database exists, or the settings say so."""
     return _wants_rocksdb(layout) or queue_database_place(layout) is not None
 
 
 def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
-    """("4.x" or "5.x", what shows it).
+    """("4.x" or "5.x", the sign of it).
 
     Args:
         record_version: of the log's first record.
     """
-    release, reason = _signs(layout, record_version)
+    release, reason = _detect_release(layout, record_version)
     return "5.x" if release.is_5 else "4.x", reason
 
 
-def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
-    """(the release whose rules fit, what shows it)."""
+def _detect_release(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
+    """(the release whose rules apply, the sign of it)."""
     forms = rocksdb_forms(layout)
     for place in _DATABASES_OF_5_4:
         if place in forms:
@@ -92,20 +92,20 @@ def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
 
 
 def release_of(layout: StoreLayout) -> Release:
-    """The release by whose rules a store is read. It is found once for each layout.
+    """The release by whose rules a store is read; determined once per layout.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
     if layout not in _RELEASES:
-        _RELEASES[layout] = _signs(layout, first_version(layout))[0]
+        _RELEASES[layout] = _detect_release(layout, first_version(layout))[0]
     return _RELEASES[layout]
 
 
 def first_version(layout: StoreLayout) -> int:
     """1 or 2: the version of the log's first record, by its magic alone."""
     for file in layout.commit_log():
-        # readers of the file find out that it cannot be read; salvage can do without this page of it
+        # the file's readers will report that it cannot be read; salvage can do without this page of it
         with suppress(UnreadableStore):
             return 2 if file.read(4 + (DLEDGER_ENTRY_HEAD.size if file.entries else 0), 4) == _MAGIC_V2 else 1
         break
@@ -113,7 +113,7 @@ def first_version(layout: StoreLayout) -> int:
 
 
 def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
-    """A small file's bytes; one that cannot be read shows nothing."""
+    """The contents of a small file; empty if it cannot be read."""
     try:
         return read_small(path, limit) or b""
     except RmqError:
@@ -121,7 +121,7 @@ def _read_if_readable(path: str, limit: int = 64 << 20) -> bytes:
 
 
 def why_unsupported(layout: StoreLayout) -> str | None:
-    """Why no writing command may touch this store's queues; None where it may."""
+    """Why no command may write to this store's queues; None if commands may."""
     if SEPARATE_QUEUES in rocksdb_forms(layout) and queue_database_place(layout) is None:
         return (
             f"its queues are in files and in {SEPARATE_QUEUES}, a RocksDB database, too "
@@ -137,7 +137,7 @@ def why_unsupported(layout: StoreLayout) -> str | None:
 
 
 def dledger_reason(layout: StoreLayout) -> str | None:
-    """Why a DLedger log is not written; None where there is none."""
+    """Why a DLedger log is not written; None if there is none."""
     if directories := layout.dledger_dirs():
         return f"its log is a DLedger log ({os.path.basename(directories[0])}), which rmqtool does not write"
     return None

@@ -1,7 +1,8 @@
 """The commit log: one offset space over its files, record by record (store.CommitLog).
 
-Two ways in. :meth:`CommitLog.read` answers for one offset. :meth:`CommitLog.walk` goes through a range and never stops
-at damage: it names the damage, looks for the next record that says its own position, and goes on there.
+There are two ways to read it. :meth:`CommitLog.read` returns the record at one offset. :meth:`CommitLog.walk` goes
+through a range and does not stop at damage: it reports the damaged range, searches for the next record that states its
+own position, and continues there.
 """
 
 from collections.abc import Generator, Iterator
@@ -20,14 +21,14 @@ from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
-_FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once
+_FIRST_WINDOW = 16 << 10  # first window of a search in a remote file; most searches end within it
 _MAGICS = {MAGIC_V1, MAGIC_V2}
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # both versions begin so: one search finds either
-_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # shared by both versions, so one search finds either
+_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # these fields have the same offsets in every head
 
 
 class LocatedRecord(NamedTuple):
-    """A record and where it lies."""
+    """A record and its place in the log."""
 
     file: Segment
     at: int  # byte in the file
@@ -35,11 +36,16 @@ class LocatedRecord(NamedTuple):
 
     @property
     def physical_offset(self) -> int:
-        """Its real position in the log, whatever the record says of itself."""
+        """Its actual offset in the log, whatever offset the record itself states."""
         return self.file.base + self.at
 
+    @property
+    def end(self) -> int:
+        """Physical offset after the record."""
+        return self.physical_offset + self.record.total_size
+
     def messages(self) -> "Iterator[LocatedRecord]":
-        """The messages of the record: those of an inner batch of 5.x, else the record itself."""
+        """The messages in the record: those of an inner batch (5.x), otherwise the record itself."""
         if is_inner_batch(self.record.sys_flag):
             for record in messages_in(self.record):
                 yield LocatedRecord(self.file, self.at, record)
@@ -48,7 +54,7 @@ class LocatedRecord(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A range of the log that holds no record although it should."""
+    """A range of the log that should hold a record but does not."""
 
     path: str
     at: int  # byte in the file
@@ -59,7 +65,7 @@ class Damage(NamedTuple):
 
 
 class CommitLog:
-    """The log of one store, read-only."""
+    """The commit log of one store, read-only."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self.layout = layout
@@ -68,23 +74,23 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte on disk; -1 without files, as the broker says it."""
+        """Physical offset of the first byte on disk; -1 without files, as in the broker."""
         return self.segments.files[0].base if self.segments.files else -1
 
     @property
     def written_end(self) -> int:
-        """Physical offset after the last byte that is not zero, without a look at what is there; 0 without files."""
+        """Physical offset after the last non-zero byte, whatever that byte belongs to; 0 without files."""
         files = self.segments.files
         return files[-1].base + has_bytes(files[-1].path, 0, files[-1].size) if files else 0
 
     def first(self) -> LocatedRecord | None:
-        """The record with which the log begins; None without one."""
+        """The first record of the log; None if the log does not begin with one."""
         if not (files := self.segments.files):
             return None
-        return self.read(files[0].base + record_start(files[0].mapped(), 0), crc=False)
+        return self.read(files[0].base + record_start(files[0].map(), 0), crc=False)
 
     def read(self, physical_offset: int, *, crc: bool = True) -> LocatedRecord | None:
-        """The record at an offset, or None where there is none."""
+        """The record at an offset, or None if there is none."""
         item = self.look(physical_offset, crc=crc)
         return item if isinstance(item, LocatedRecord) else None
 
@@ -95,36 +101,41 @@ class CommitLog:
             where = self.layout.commit_log_paths[0]
             return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
         at = physical_offset - file.base
-        view = file.mapped()
+        view = file.map()
         record = record_at(view, at, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return LocatedRecord(file, at, record)
 
-    def end(self, hint: int = -1) -> tuple[int, int | None]:
-        """(offset after the last record, store timestamp of the last one seen), as far as the log reads without damage.
+    def end(self) -> tuple[int, int | None]:
+        """(offset after the last record, store timestamp of that record), reading up to the first damage."""
+        newest = self.last()
+        return (newest.end, newest.record.store_timestamp) if newest is not None else (max(self.min_offset, 0), None)
+
+    def last(self, hint: int = -1) -> LocatedRecord | None:
+        """The last record, reading up to the first damage; None without any.
 
         Args:
-            hint: an offset at which a record may begin, such as the end of the last message that a queue knows: what
-                lies before it is not read again.
+            hint: an offset at which a record may begin, such as the end of the last message known to a queue; nothing
+                before it is read. By default the last three files are read.
         """
         files = self.segments.files
         if not files:
-            return 0, None
-        last: int | None = None
+            return None
+        newest: LocatedRecord | None = None
         file = self.segments.find(hint) if hint >= 0 else None
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
-            start = record_start(file.mapped(), at)
-            record = record_at(file.mapped(), start, file.size, crc=False)
+            start = record_start(file.map(), at)
+            record = record_at(file.map(), start, file.size)
             if isinstance(record, Record):
+                newest = LocatedRecord(file, start, record)
                 at = start + record.total_size
-                last = record.store_timestamp
                 continue
             following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
             if following is None:
-                return file.base + at, last
+                return newest
             file, at = following, 0
 
     def walk(
@@ -132,14 +143,14 @@ class CommitLog:
     ) -> Iterator[LocatedRecord | Damage]:
         """Records that begin in [start, stop), in order, with every damaged range between them.
 
-        A start inside a file is moved to the next record that says its own position. What does not say its own position
-        (damage, records of a file that was moved) belongs to the range of the last one before it that does, even where
-        it begins behind ``stop``: so ranges that meet lose nothing and double nothing. Unwritten space at the end of
-        the last file is no damage; a hole with records behind it is.
+        A start inside a file moves forward to the next record that states its own position. Anything that does not
+        (damage, records of a file that was moved) belongs to the range of the last such record before it, even if it
+        begins behind ``stop``: adjacent ranges neither lose nor repeat anything. Unwritten space at the end of the last
+        file is not damage; a hole with records behind it is.
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
         for file in files:
-            view = file.mapped()
+            view = file.map()
             limit = file.size if stop is None else min(file.size, stop - file.base)
             first = 0 if start is None else max(start - file.base, 0)
             if first:
@@ -151,17 +162,17 @@ class CommitLog:
 def walk_file(
     file: Segment, at: int, limit: int, *, last: bool, crc: bool = True
 ) -> Generator[LocatedRecord | Damage, None, int]:
-    """One file's share of :meth:`CommitLog.walk`: what begins in [at, limit), and what follows it without a position.
+    """The part of :meth:`CommitLog.walk` in one file: what begins in [at, limit), and what follows without a position.
 
     Args:
-        at: where a record begins, or the beginning of the file.
-        last: whether no file of the log follows; then its end may be unwritten.
+        at: the start of a record or of the file.
+        last: whether this is the last file of the log, whose end may be unwritten.
 
     Returns:
-        Where the next range of this file must begin: a record that says its own position, at or behind ``limit``; the
-        file's size when nothing more is to come.
+        Where the next range of this file must begin: a record that states its own position, at or behind ``limit``;
+        the file's size when nothing more follows.
     """
-    view, size, forgotten = file.mapped(), file.size, 0
+    view, size, forgotten = file.map(), file.size, 0
     at = record_start(view, at)
     if at >= limit:
         return at
@@ -187,22 +198,23 @@ def walk_file(
 
 
 def _behind_blank(file: Segment, at: int) -> int:
-    """Where records go on behind an end-of-file blank; the file's size where they do not.
+    """Where records continue behind an end-of-file blank; the file's size if they do not.
 
-    A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
+    A blank whose length differs from the space left has overwritten a message. Behind a proper blank there can only be
+    stale bytes.
     """
-    if blank_room(file.mapped(), at) == file.size - at:
+    if blank_room(file.map(), at) == file.size - at:
         return file.size
     return next_in_file(file, at + 8)
 
 
 def says_position(view: memoryview, base: int, at: int) -> bool:
-    """Whether a record seems to begin here: magic, and its own physical offset agrees."""
+    """Whether a record seems to begin here: its magic is valid and the physical offset it states is this one."""
     return claimed_size(view, base, at) is not None
 
 
 def claimed_size(view: memoryview, base: int, at: int) -> int | None:
-    """The size that the record says which seems to begin here, as :func:`says_position` sees it; None without one."""
+    """The size stated by the record that seems to begin here (see :func:`says_position`); None if there is none."""
     need(view, at, at + _HEAD.size)
     if at + _HEAD.size > len(view):
         return None
@@ -212,9 +224,9 @@ def claimed_size(view: memoryview, base: int, at: int) -> int | None:
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
-    """Where the next record begins in [at, stop) by :func:`says_position`; else ``stop``.
+    """The position of the next record in [at, stop) by :func:`says_position`, or ``stop``.
 
-    Pages that were searched are given back, so that a long range of anything does not count as this process's memory.
+    Pages already searched are released, so that a long search does not count as memory of this process.
     """
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
     until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
@@ -229,7 +241,7 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
                 return magic_at - 4
             at = magic_at + 1
         else:
-            at = edge if edge == until else edge - 2  # the magic may lie across the edge
+            at = edge if edge == until else edge - 2  # the magic may straddle the edge
             window = min(2 * window, _WINDOW)
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
@@ -238,10 +250,10 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
 
 
 def next_in_file(file: Segment, at: int) -> int:
-    """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
+    """:func:`next_record` in the rest of a file, skipping holes; the file's size if there is none."""
     for start, stop in extents_of(file.where, at, file.size):
-        # of the eight bytes that a record begins with, the fifth is the first that is never zero
-        position = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        # a record's first non-zero byte is at most its fifth, the magic's first, so data may begin 4 bytes late
+        position = next_record(file.map(), file.base, max(at, start - 4), stop)
         if position < stop:
             return position
     return file.size

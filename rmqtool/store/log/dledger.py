@@ -1,6 +1,6 @@
-"""A DLedger log beside its data: entries, their index, and how far the group is known to have them.
+"""The files that DLedger keeps for its log: entries, their index, and how far the group has committed.
 
-Records of the entries are read as those of any commit log (:meth:`StoreLayout.commit_log`); this is about the rest.
+Records inside the entries are read like those of any commit log (:meth:`StoreLayout.commit_log`); this is the rest.
 
 Source: io.openmessaging.storage.dledger (DLedgerMmapFileStore, MemberState) 0.3; store-formats 8.8.
 """
@@ -23,7 +23,7 @@ from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.words import counted
 
 UNIT = DLEDGER_INDEX_UNIT.size
-_EVENT_TYPE = 2  # bytes of an event of a controller before its JSON
+_EVENT_TYPE = 2  # bytes before the JSON of a controller's event
 _WINDOW = 16 << 20
 
 
@@ -38,16 +38,16 @@ class IndexUnit(NamedTuple):
 
 
 class Uncommitted(NamedTuple):
-    """Entries behind the last one of which the member knows that a majority has it."""
+    """Entries behind the last one that the member knows to be on a majority."""
 
-    committed: int  # index of that one
+    committed: int  # index of that last one
     entries: int
     physical_offset: int  # of the first one's record
 
 
 @dataclass(frozen=True, slots=True)
 class DLedgerLog:
-    """One member's log.
+    """The DLedger log of one member.
 
     Attributes:
         folder: ``dledger-ID``.
@@ -61,32 +61,32 @@ class DLedgerLog:
 
     @classmethod
     def of(cls, layout: StoreLayout) -> "list[DLedgerLog]":
-        """Every DLedger log of a store: one, as brokers write them.
+        """Every DLedger log of a store; brokers write only one.
 
         Raises:
             UnreadableStore: a directory cannot be listed.
         """
         folders = layout.dledger_dirs()
         where = layout.configured_paths("storePathDLedgerCommitLog")
-        found = []
+        logs = []
         for folder in folders:
             data = where or [os.path.join(folder, "data")]
             segments = Segments.of(data, layout.entries_at, entries=data)
-            found.append(cls(folder, segments, layout.files_in(os.path.join(folder, "index"))))
-        return found
+            logs.append(cls(folder, segments, layout.files_in(os.path.join(folder, "index"))))
+        return logs
 
     def marks(self) -> tuple[int, int]:
-        """(end index, committed index) as the member has written them down last; -1 for what it has not.
+        """(end index, committed index) as last written by the member; -1 for each that was not written.
 
         Raises:
             CorruptFile, UnreadableStore: the file cannot be read.
-            BadText: there is something else in it.
+            BadText: the file does not hold the two numbers.
         """
         data = read_small(os.path.join(self.folder, "checkpoint"))
         return parse_checkpoint(data) if data is not None else (-1, -1)
 
     def term(self) -> tuple[int, str]:
-        """(term, whom the member has voted for); -1 and nothing where it has not written them down.
+        """(term, id of the member voted for); (-1, "") if not written.
 
         Raises:
             CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
@@ -95,27 +95,27 @@ class DLedgerLog:
         return parse_current_term(data) if data is not None else (-1, "")
 
     def unit(self, index: int) -> IndexUnit | None:
-        """The unit of an entry; None where none is written."""
+        """The index unit of an entry; None if none is written."""
         file = self.index.find(index * UNIT) if index >= 0 else None
         data = file.read(index * UNIT - file.base, UNIT) if file is not None else b""
         unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(data, 0)) if len(data) == UNIT else None
         return unit if unit is not None and unit.magic == MAGIC_ENTRY else None
 
     def entry(self, unit: IndexUnit) -> DLedgerEntry | None:
-        """The entry that a unit leads to, where it is that one."""
+        """The entry that an index unit points to; None if it is a different one."""
         file = self.data.find(unit.position)
         if file is None:
             return None
-        found = parse_entry(file.mapped(), unit.position - file.base, file.size)
-        same = isinstance(found, DLedgerEntry) and found[:5] == (
+        entry = parse_entry(file.map(), unit.position - file.base, file.size)
+        same = isinstance(entry, DLedgerEntry) and entry[:5] == (
             unit.magic, unit.size, unit.index, unit.term, unit.position,
         )  # fmt: skip
-        return found if isinstance(found, DLedgerEntry) and same else None
+        return entry if isinstance(entry, DLedgerEntry) and same else None
 
     def holds_events(self) -> bool:
-        """Whether it is a controller's own log: its entries are events and no messages."""
+        """Whether this is a controller's log, whose entries are events instead of messages."""
         for file in self.data:
-            view, at = file.mapped(), 0
+            view, at = file.map(), 0
             while isinstance(entry := parse_entry(view, at, file.size), DLedgerEntry):
                 body = bytes(view[at + HEAD_SIZE : at + HEAD_SIZE + _EVENT_TYPE + 1])
                 if entry.body_size:
@@ -124,13 +124,13 @@ class DLedgerLog:
         return False
 
     def last(self) -> DLedgerEntry | None:
-        """The last entry that is whole; None without any.
+        """The last intact entry; None if there is none.
 
         Raises:
             CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
         """
         unit = self.unit(self.marks()[0])
-        if unit is None or self.entry(unit) is None:  # the marks are of another log, or the index is damaged
+        if unit is None or self.entry(unit) is None:  # the checkpoint belongs to another log, or the index is damaged
             unit = None
         last = None
         for _file, _position, entry in self.entries(unit.position if unit is not None else 0):
@@ -138,7 +138,7 @@ class DLedgerLog:
         return last
 
     def uncommitted(self) -> Uncommitted | None:
-        """The entries behind the committed index; None without any, and where that index is not known.
+        """The entries behind the committed index; None if there are none or that index is not known.
 
         Raises:
             CorruptFile, UnreadableStore, BadText: as :meth:`marks`.
@@ -159,17 +159,17 @@ class DLedgerLog:
         return Uncommitted(committed, entries, first + HEAD_SIZE) if entries else None
 
     def entries(self, start: int = 0) -> "Iterator[tuple[Segment, int, DLedgerEntry | UnitEnd]]":
-        """(file, position, entry) of every entry from a position on, and what is no entry.
+        """(file, position, entry) of every entry from a position on, including ends and damage.
 
-        Behind damage it goes on with the next entry whose record says its own position.
+        After damage it continues with the next entry whose record states its own position.
 
         Args:
-            start: where an entry begins, or at or before the beginning of the log.
+            start: the start of an entry, or any position at or before the start of the log.
         """
         for file in self.data:
             if file.end <= start:
                 continue
-            view, at, forgotten = file.mapped(), max(start - file.base, 0), 0
+            view, at, forgotten = file.map(), max(start - file.base, 0), 0
             while at < file.size:
                 entry = parse_entry(view, at, file.size)
                 yield file, file.base + at, entry
@@ -188,12 +188,12 @@ class DLedgerLog:
 
 
 def is_end(entry: DLedgerEntry | UnitEnd) -> bool:
-    """Whether a file's entries may end so: with a blank, or with what is not written yet."""
+    """Whether this is a regular end of a file's entries: a blank, or unwritten space."""
     return isinstance(entry, UnitEnd) and entry.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN)
 
 
-def why_not_read(layout: StoreLayout) -> str | None:
-    """Why the messages of a DLedger log cannot be had; None where they can, and for other stores.
+def why_unreadable(layout: StoreLayout) -> str | None:
+    """Why the messages of a DLedger log cannot be read; None if they can, and for stores without such a log.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
@@ -201,7 +201,7 @@ def why_not_read(layout: StoreLayout) -> str | None:
     if not (logs := DLedgerLog.of(layout)):
         return None
     if place_of(layout.root) is not None:
-        return f"{logs[0].folder}: a DLedger log is read on this machine alone: copy the directory"
+        return f"{logs[0].folder}: a DLedger log can only be read on this machine: copy the directory"
     for log in logs:
         if not log.data.files:
             return f"{log.folder}: a DLedger log whose entries are not here (storePathDLedgerCommitLog)"
@@ -210,22 +210,22 @@ def why_not_read(layout: StoreLayout) -> str | None:
     return None
 
 
-def uncommitted_words(layout: StoreLayout) -> Iterator[str]:
-    """Which messages of a DLedger log may never have been acknowledged, for people.
+def describe_uncommitted(layout: StoreLayout) -> Iterator[str]:
+    """Sentences that say which messages of a DLedger log may never have been acknowledged.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
     for log in DLedgerLog.of(layout):
         try:
-            found = log.uncommitted()
+            behind = log.uncommitted()
         except (FormatError, RmqError) as err:
             yield f"{log.folder}: how far it is committed cannot be read: {err}"
             continue
-        if found is not None:
-            messages = counted(found.entries, "message")
+        if behind is not None:
+            messages = counted(behind.entries, "message")
             yield (
-                f"{log.folder}: {messages} from physical offset {found.physical_offset} on "
-                f"{'is' if found.entries == 1 else 'are'} behind the committed index {found.committed}: acknowledged "
+                f"{log.folder}: {messages} from physical offset {behind.physical_offset} on "
+                f"{'is' if behind.entries == 1 else 'are'} behind the committed index {behind.committed}: acknowledged "
                 "only if other members of the group have the same there (the index is up to 3 s old after a kill)"
             )

@@ -1,4 +1,4 @@
-"""Records of commit-log files at memory speed, in bounded memory."""
+"""Scan the records of commit-log files in bulk, in bounded memory."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -17,12 +17,12 @@ from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord, walk_file
 
-ROWS = space_rows(2048)  # at once: their columns and bytes stay in the processor's cache for the next reader
-_WINDOW = 8 << 20  # bytes after which pages are given back
+ROWS = space_rows(2048)  # records per block: their columns and bytes stay in the CPU cache for the consumer
+_WINDOW = 8 << 20  # bytes after which pages are released
 
 
 class Scanned(NamedTuple):
-    """Records in a row; arrays that a later step overwrites."""
+    """Consecutive records, in arrays that the next step overwrites."""
 
     rows: Rows
     table: Table  # what the rows are views of
@@ -31,13 +31,16 @@ class Scanned(NamedTuple):
 def scan(
     view: memoryview, at: int, limit: int, *, crc: bool = True, code: Code | None = None
 ) -> Generator[Scanned, None, End]:
-    """All records from ``at`` to the first place where :func:`formats.message.read` finds none; returns that place.
+    """Yield all records from ``at`` up to the first place where :func:`formats.message.read` finds none.
 
-    Pages behind are given back as it goes. Positions in the rows stay valid: what is read again is mapped again.
+    Pages behind the scan are released as it goes; positions in the rows stay valid, since reading them maps them again.
 
     Args:
         limit: where the readable part of the view ends.
-        code: which code looks for records.
+        code: which implementation scans; the default is the compiled one if it is loaded.
+
+    Returns:
+        The end: where and why the records stop.
 
     Raises:
         ValueError: a position outside the view.
@@ -50,7 +53,7 @@ def scan(
             yield Scanned(scanned, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
-        else:  # a record that was being written meanwhile, or one that compiled code does not know
+        else:  # a record that was being written, or one that the compiled code does not handle
             walker.table[:, 0] = row_of(end, at)
             following = at + end.total_size
             yield Scanned(Rows(*walker.table[:, :1]), walker.table)
@@ -65,38 +68,38 @@ class FileRows(NamedTuple):
 
     file: Segment
     view: memoryview
-    rows: Rows  # arrays that a later step overwrites
+    rows: Rows  # overwritten by the next step
 
 
 def scan_log(log: CommitLog, *, crc: bool = True) -> Iterator[FileRows | Damage]:
-    """What :meth:`CommitLog.walk` gives of the whole log, in bulk: every record once, and every damaged range."""
+    """Bulk form of :meth:`CommitLog.walk` over the whole log: every record once, and every damaged range."""
     for file in log.segments:
         yield from scan_file(file, last=file is log.segments.files[-1], crc=crc)
         file.release()
 
 
 def scan_file(file: Segment, *, last: bool, crc: bool = True) -> Iterator[FileRows | Damage]:
-    """One file's share of :func:`scan_log`.
+    """The part of :func:`scan_log` in one file.
 
     Args:
-        last: whether no file of the log follows.
+        last: whether this is the last file of the log.
     """
-    view, at = file.mapped(), 0
+    view, at = file.map(), 0
     while at < file.size:
-        stop = file.size  # no two records lie together in a DLedger log
+        stop = file.size  # records of a DLedger log are never adjacent
         if not file.entries:
             for scanned in scan(view, at, file.size, crc=crc):
                 yield FileRows(file, view, scanned.rows)
                 at = int(scanned.rows.at[-1] + scanned.rows.total_size[-1])
             stop = at + 1
         walked = walk_file(file, at, stop, last=last, crc=crc)
-        at = yield from _one_by_one(walked, file, view)
+        at = yield from _as_rows(walked, file, view)
 
 
-def _one_by_one(
+def _as_rows(
     walked: Generator[LocatedRecord | Damage, None, int], file: Segment, view: memoryview
 ) -> Generator[FileRows | Damage, None, int]:
-    """The same with rows for each record; returns what the walk returns."""
+    """Wrap each record of a walk in rows; returns the walk's return value."""
     while True:
         try:
             item = next(walked)
@@ -111,7 +114,7 @@ def _one_by_one(
 
 
 def holds(view: memoryview, text: bytes) -> bool:
-    """Whether a text is anywhere in a view; all cores look for it."""
+    """Whether a view contains a byte string; searched on all cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         starts = range(0, len(view), _WINDOW)
         return any(pool.map(lambda start: find(view, text, start, min(start + _WINDOW, len(view))) >= 0, starts))

@@ -1,4 +1,4 @@
-"""Files of the log under names that are not theirs: each record states its position, and so where its file begins."""
+"""Detect misnamed log files: each record states its own offset, and from that follows where its file begins."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from formats.message.read import Record, read
 from rmqtool.store.disk.remote import record_start
 from rmqtool.store.disk.segments import Segment
 
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
-_WITNESSES = 8  # records that tell where their file lies
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # shared by both versions
+_WITNESSES = 8  # records consulted per file
 _SEARCHED = 64 << 20
 
 
 class MisnamedFile(NamedTuple):
-    """A file whose name is not what its records say."""
+    """A file whose name disagrees with its records."""
 
     path: str
-    said: int  # by the name
-    told: int  # by the records
+    named_base: int  # offset in the file's name
+    stated_base: int  # offset of the file's first byte according to its records
 
 
 def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
-    """Files whose true place no other file holds: they were renamed, or swapped. Copies of files are none of these."""
+    """Renamed or swapped files: those whose true place is not held by another file. Copies do not count."""
     wrong, right = [], set[int]()
     for file in files:
         start = record_start(file.view(), 0)
@@ -38,16 +38,16 @@ def misnamed(files: Sequence[Segment], file_size: int) -> list[MisnamedFile]:
                 wrong.append(MisnamedFile(file.path, file.base, base))
         del first
         file.release()
-    return [place for place in wrong if place.told not in right]
+    return [file for file in wrong if file.stated_base not in right]
 
 
 def stated_base(file: Segment, file_size: int) -> int | None:
-    """The offset of a file's first byte that most of its first records state; None without records."""
+    """The offset of a file's first byte according to most of its first records; None without records."""
     view = file.view()
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    told: Counter[int] = Counter()
+    bases: Counter[int] = Counter()
     at = 4
-    while told.total() < _WITNESSES:
+    while bases.total() < _WITNESSES:
         at = mapped.find(_MAGIC_PREFIX, at, min(file.size, _SEARCHED))
         if at < 0:
             break
@@ -55,12 +55,12 @@ def stated_base(file: Segment, file_size: int) -> int | None:
         if isinstance(record, Record):
             base = record.physical_offset - (at - 4)
             if base >= 0 and base % file_size == 0 and base < 2**62:
-                told[base] += 1
+                bases[base] += 1
             at += record.total_size
         else:
             at += 1
     file.release()
-    if not told:
+    if not bases:
         return None
-    ((base, votes),) = told.most_common(1)
-    return base if 2 * votes > told.total() else None
+    ((base, votes),) = bases.most_common(1)
+    return base if 2 * votes > bases.total() else None

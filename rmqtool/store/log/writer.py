@@ -1,4 +1,4 @@
-"""Write commit-log files from some offset on: records back to back, a blank where the next one does not fit.
+"""Write commit-log files from a given offset: records back to back, and a blank where the next one does not fit.
 
 Source: store.CommitLog (DefaultAppendMessageCallback), store.MappedFile; store-engine 2.6, 2.7. Files have their full
 length from the start. Nothing is durable before :meth:`LogWriter.sync`.
@@ -12,21 +12,21 @@ from rmqtool.store.disk.files import File, open_to_change
 from rmqtool.store.disk.new_files import open_at_length
 from rmqtool.store.disk.segments import name_of
 
-_BUFFER = 4 << 20  # bytes gathered before they are written
-_DIRECT = 64 << 10  # so much at once is not gathered
-_MOST_UNSYNCED = 16  # full files that wait, open, for the next sync
+_BUFFER = 4 << 20  # bytes buffered before they are written
+_DIRECT = 64 << 10  # records of at least this size are written without buffering
+_MOST_UNSYNCED = 16  # full files kept open until the next sync
 
 
 class LogWriter:
-    """Appends at the end of a commit log.
+    """Appends to the end of a commit log.
 
     Args:
-        folders: where files go; the broker takes them in turn (``MultiPathMappedFileQueue``).
-        file_size: of every file.
-        position: physical offset of the next record; a file's base, or a place inside the last file.
+        folders: directories of the files; used in turn, as by the broker (``MultiPathMappedFileQueue``).
+        file_size: bytes of every file.
+        position: physical offset of the next record: the base of a file, or a position inside the last one.
 
     Attributes:
-        position: as above, kept up to date.
+        position: as above; advances with each record.
     """
 
     def __init__(self, folders: list[str], file_size: int, position: int = 0) -> None:
@@ -34,16 +34,16 @@ class LogWriter:
             raise BadLength(0, f"commit-log files of {file_size} bytes have no room")
         self.folders, self.file_size, self.position = sorted(folders), file_size, position
         self._current: File | None = None
-        self._written = position  # all before it has been handed to the system
-        self._gathered = bytearray()
-        # full files, not yet synced: by these descriptors, which get the errors of the medium
+        self._written = position  # everything before it has been written to the OS
+        self._buffer = bytearray()
+        # full files not yet synced; syncing needs these very descriptors, since only they report the medium's errors
         self._unsynced: list[File] = []
 
     def reserve(self, size: int) -> int:
-        """Physical offset that a record of this size will have; rolls to the next file where it does not fit.
+        """The physical offset for a record of this size; rolls to the next file if it does not fit into this one.
 
         Raises:
-            BadLength: no file has room for it. The real engine answers PUT_OK to such a message and loses it.
+            BadLength: it fits no file. The real engine answers PUT_OK to such a message and loses it.
         """
         if not fits(size, self.file_size):
             raise BadLength(0, f"record of {size} bytes does not fit a file of {self.file_size}")
@@ -53,13 +53,13 @@ class LogWriter:
 
     @property
     def room(self) -> int:
-        """Bytes that the present file has left."""
+        """Bytes left in the current file."""
         return self.file_size - self.position % self.file_size
 
     def roll(self) -> None:
-        """End the present file with a blank."""
+        """Fill up the current file with a blank."""
         room = self.room
-        self._gathered += build_blank(room)
+        self._buffer += build_blank(room)
         self.position += BLANK_SIZE
         self.hand_over()
         self.position += room - BLANK_SIZE
@@ -67,28 +67,28 @@ class LogWriter:
         self._close_file()
 
     def append(self, record: bytes | memoryview) -> None:
-        """Write a packed record, or several, at the position that :meth:`reserve` gave for their size."""
+        """Write one or several packed records at the position that :meth:`reserve` returned for their size."""
         if len(record) >= _DIRECT:
             self.append_now(record)
             return
-        self._gathered += record
+        self._buffer += record
         self.position += len(record)
-        if len(self._gathered) >= _BUFFER:
+        if len(self._buffer) >= _BUFFER:
             self.hand_over()
 
     def append_now(self, record: bytes | memoryview) -> None:
-        """As :meth:`append`, and give it to the system."""
+        """Like :meth:`append`, but write to the OS at once."""
         self.hand_over()
         self.position += len(record)
         self._write(memoryview(record))
 
     def take_back(self, position: int) -> None:
-        """Forget what was appended from a position on, of which a part may be written: that becomes zeros again.
+        """Undo all appends from a position on; parts already written are zeroed.
 
         Raises:
-            OSError: it does not; the log may hold what was never acknowledged.
+            OSError: zeroing failed; the log may hold records that were never acknowledged.
         """
-        self._gathered = bytearray()
+        self._buffer = bytearray()
         opened = {file.path: file for file in (*self._unsynced, self._current) if file is not None}
         first = position - position % self.file_size
         for base in range(first, self.position, self.file_size):
@@ -96,7 +96,7 @@ class LogWriter:
             start, stop = max(position - base, 0), min(self.position - base, self.file_size)
             if (file := opened.get(path)) is not None:
                 file.clear(start, stop)
-            elif base < self._written:  # else it was made at most
+            elif base < self._written:  # otherwise at most created, with nothing in it
                 with open_to_change(path) as file:
                     file.clear(start, stop)
         behind = opened.pop(self._path(first), None)
@@ -108,20 +108,22 @@ class LogWriter:
         self.position = self._written = position
 
     def sync(self) -> None:
-        """Everything appended so far survives a power cut when this returns."""
+        """Make everything appended so far durable; when this returns it survives a power cut."""
         self.hand_over()
         self.sync_written()
 
     def sync_written(self) -> None:
-        """As :meth:`sync` for what the system has, when it takes no more."""
+        """Like :meth:`sync`, but only for what is already written to the OS; usable when further writes fail."""
         while self._unsynced:
             self._sync_oldest()
         if self._current is not None:
             self._current.sync()
 
     def take_unsynced(self) -> list[File]:
-        """What :meth:`sync` would sync, oldest first, after the same was given to the system. Whoever takes these files
-        syncs and closes them; the full ones are no more this one's then."""
+        """Write out the buffer and return the files that :meth:`sync` would sync, oldest first.
+
+        The caller syncs and closes them; the writer no longer owns the full ones.
+        """
         self.hand_over()
         current = [] if self._current is None else [self._current.again()]
         taken, self._unsynced = self._unsynced, []
@@ -134,12 +136,12 @@ class LogWriter:
         oldest.close()
 
     def close(self) -> None:
-        """Sync and let go."""
+        """Sync everything and close the files."""
         self.sync()
         self.let_go()
 
     def let_go(self) -> None:
-        """Close what is open, synced or not."""
+        """Close all open files, synced or not."""
         if self._current is not None:
             self._unsynced.append(self._current)
             self._current = None
@@ -147,23 +149,23 @@ class LogWriter:
             self._unsynced.pop().close()
 
     def hand_over(self) -> None:
-        """Give to the system what was gathered: from here on it survives the death of this process."""
-        if self._gathered:
-            with memoryview(self._gathered) as data:
+        """Write the buffer to the OS: from here on the data survives the death of this process."""
+        if self._buffer:
+            with memoryview(self._buffer) as data:
                 self._write(data)
-            self._gathered = bytearray()
+            self._buffer = bytearray()
 
     def _write(self, data: memoryview) -> None:
-        """Write what lies between what the system has and the position."""
+        """Write ``data`` at the offset up to which the OS has the log; it ends at ``position``."""
         self._file().write(self._written % self.file_size, data)
         self._written = self.position
 
     def make_file(self) -> None:
-        """Make the file of the next byte, though nothing is written to it yet."""
+        """Create the file for the next byte, even though nothing is written to it yet."""
         self._file()
 
     def _file(self) -> File:
-        """The file that holds the next byte to be written, made at full length if it is new."""
+        """The file for the next byte to be written, created at full length if it is new."""
         if self._current is None:
             path = self._path(self._written - self._written % self.file_size)
             scratch = os.path.dirname(os.path.dirname(path))
@@ -171,7 +173,7 @@ class LogWriter:
         return self._current
 
     def _path(self, base: int) -> str:
-        """Of the file that begins at a physical offset."""
+        """Path of the file that begins at a physical offset."""
         return os.path.join(self.folders[base // self.file_size % len(self.folders)], name_of(base))
 
     def _close_file(self) -> None:

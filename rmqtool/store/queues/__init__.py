@@ -1,1 +1,1 @@
-"""Consume queues: read, and built or cut by recovery."""
+"""Consume queues: reading them, and building or truncating them in recovery."""

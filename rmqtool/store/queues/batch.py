@@ -1,7 +1,7 @@
-"""Batch consume queues of 5.x: 46-byte units, one for each record of a topic with ``queue.type=BatchCQ``.
+"""Batch consume queues of 5.x: 46-byte units, one per record, of topics with ``queue.type=BatchCQ``.
 
-Source: store.queue.BatchConsumeQueue; store-formats 4.3, store-engine 3.5. Where a unit lies says nothing of its queue
-offset: it is looked for by the first queue offset that it holds, which grows along the queue.
+Source: store.queue.BatchConsumeQueue; store-formats 4.3, store-engine 3.5. A unit's position does not determine its
+queue offset: units are searched by the first queue offset that they contain, which increases along the queue.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
-_STEP = 4096  # units that become Python objects together
+_STEP = 4096  # units converted to Python objects at a time
 
 
 class BatchQueue:
-    """One batch consume queue, read-only. Damage shows as an early end, as to a broker; it is not an error."""
+    """One batch consume queue, read-only. Damage appears as an early end, as to a broker; it is not an error."""
 
     def __init__(self, layout: StoreLayout, topic: str, queue_id: int, path: str | None = None) -> None:
         self.topic, self.queue_id = topic, queue_id
@@ -46,14 +46,14 @@ class BatchQueue:
 
     @cached_property
     def file_size(self) -> int:
-        """Bytes of each file."""
+        """Bytes per file."""
         return self._layout.batch_queue_size(self.segments)
 
     @cached_property
     def recovered(self) -> QueueEnd:
-        """The end by the broker's rule: the last three files, up to the first invalid unit.
+        """The end by the broker's rule: in the last three files, at the first invalid unit.
 
-        The greatest physical offset is where the last unit's record begins, unlike that of plain queues.
+        ``max_physical_offset`` is where the last unit's record begins, unlike in plain queues.
         """
         files = self.segments.files
         end, max_physical = 0, NO_OFFSET
@@ -86,11 +86,11 @@ class BatchQueue:
 
     def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         """The lowest queue offset whose record is still in the log, by the first file (correctMinOffset); 0 without
-        units, where a broker says -1.
+        units (a broker returns -1).
 
         Args:
             min_physical_offset: where the log begins.
-            release: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
+            release: unused, as all releases have the same rule; see :class:`rmqtool.store.queues.reader.ConsumeQueue`.
         """
         if not self.recovered.end:
             return 0
@@ -106,16 +106,16 @@ class BatchQueue:
         return int(units[0]["base_queue_offset"])
 
     def _count(self, file: Segment) -> int:
-        """Units of a file that lie before the queue's end."""
+        """Number of a file's units that are before the queue's end."""
         return min(max(self.recovered.end - file.base, 0), file.size) // BATCH_UNIT
 
     def _unit(self, file: Segment, number: int) -> BatchEntry:
-        view = file.mapped()
+        view = file.map()
         need(view, number * BATCH_UNIT, (number + 1) * BATCH_UNIT)
         return BatchEntry(*as_array(view)[number].tolist())
 
     def runs(self) -> Generator[tuple[int, "Units"], None, None]:
-        """(byte offset of the first, units) for each file's part of the queue."""
+        """(byte offset of the first unit, units) for each file's part of the queue."""
         for file in self.segments:
             count = self._count(file)
             if count:
@@ -125,7 +125,7 @@ class BatchQueue:
                     file.release()
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
-        """Units that hold queue offsets of [start, stop), in the order of the files."""
+        """Units that contain queue offsets in [start, stop), in the order of the files."""
         for _base, units in self.runs():
             first = units["base_queue_offset"]
             mask = first + units["batch_size"] > start
@@ -137,7 +137,7 @@ class BatchQueue:
                     yield QueueEntry(base, physical, size, tags, count)
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """The unit that holds a queue offset; None where none does."""
+        """The unit that contains a queue offset; None if none does."""
         if queue_offset < 0:
             return None
         for file in reversed(self.segments.files):
@@ -154,12 +154,12 @@ class BatchQueue:
 
 
 def _units(file: Segment, count: int) -> "Units":
-    view = file.mapped()
+    view = file.map()
     need(view, 0, count * BATCH_UNIT)
     return as_array(view)[:count]
 
 
-PlainQueue = ConsumeQueue | RocksQueue  # an entry for each message
+PlainQueue = ConsumeQueue | RocksQueue  # one entry per message
 AnyQueue = PlainQueue | BatchQueue
 
 
@@ -169,10 +169,10 @@ def batch_queues_of(layout: StoreLayout) -> list[BatchQueue]:
 
 
 def queues_where(layout: StoreLayout, wanted: Callable[[str, int], bool]) -> Iterator[AnyQueue]:
-    """Queues of any form, by topic and queue id; those of one form after those of another, each sorted.
+    """Queues of all forms, selected by topic and queue id; one form after the other, each sorted.
 
     Raises:
-        MissingRuntime: queues are in RocksDB, and there is no library to read them.
+        MissingRuntime: there are queues in RocksDB, and the library to read them is not installed.
         CorruptFile: the database cannot be read.
     """
     files = set()
@@ -189,15 +189,15 @@ def queues_where(layout: StoreLayout, wanted: Callable[[str, int], bool]) -> Ite
 
 
 def every_queue(layout: StoreLayout) -> list[AnyQueue]:
-    """All of them; errors are those of :func:`queues_where`."""
+    """All queues; raises the errors of :func:`queues_where`."""
     return list(queues_where(layout, lambda _topic, _queue_id: True))
 
 
 def open_any_queue(layout: StoreLayout, topic: str, queue_id: int) -> AnyQueue | None:
-    """One queue of any form, or None when the store has none of that name. Of several forms files of entries count.
+    """A queue of any form, or None if there is none of that name. If there are several, files of entries win.
 
     Raises:
-        MissingRuntime: queues are in RocksDB, and there is no library to read them.
+        MissingRuntime: there are queues in RocksDB, and the library to read them is not installed.
     """
     plain: AnyQueue | None = open_queue(layout, topic, queue_id) or open_rocks_queue(layout, topic, queue_id)
     if plain is not None or not is_path_name(topic):

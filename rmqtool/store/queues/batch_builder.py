@@ -1,8 +1,8 @@
-"""A batch queue that recovery may cut and extend, in memory and staging files; the store itself is only read.
+"""Truncate and extend a batch queue in recovery, in memory and staging files; the store itself is only read.
 
-Follows store.queue.BatchConsumeQueue of 5.3.3 (store-engine 3.5). Much is as with plain queues, on which it builds; but
-a queue has got as far in the log as its last record begins, a unit says its queue offsets itself, so that none is ever
-out of place, and the first unit of a queue lies at byte 0 whatever its queue offset is.
+Follows store.queue.BatchConsumeQueue of 5.3.3 (store-engine 3.5). Most is inherited from plain queues. The differences:
+``max_physical_offset`` is where the last record begins; a unit contains its queue offset, so that none is ever out of
+place; and the first unit of a queue is at byte 0 whatever its queue offset is.
 """
 
 from typing import Any, ClassVar
@@ -14,21 +14,21 @@ from rmqtool.store.dispatch.batch import QueuePuts
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import BATCH, UnitForm
 
-_NONE = -1  # the lowest queue offset of a queue without units, as a broker has it
+_NONE = -1  # a broker's lowest queue offset for a queue without units
 
 
 class BatchQueueBuilder(QueueBuilder):
-    """State of one batch queue during recovery.
+    """State of a batch queue during recovery.
 
     Attributes:
-        max_physical_offset: where the record of the last unit begins; in front of where the queue was cut where no unit
-            is left.
-        misplaced: records whose first message has a queue offset that the queue has already.
+        max_physical_offset: where the record of the last unit begins; just before the offset of the truncation if no
+            unit is left.
+        misplaced: number of records whose first queue offset is already in the queue.
     """
 
     form: ClassVar[UnitForm] = BATCH
     _min_offset, _max_offset = _NONE, 0
-    _begun_here = False  # the first file was made by dispatch
+    _begun_here = False  # whether the first file was created by dispatch
 
     @property
     def min_offset(self) -> int:
@@ -52,12 +52,12 @@ class BatchQueueBuilder(QueueBuilder):
         return self.max_physical_offset + 1
 
     def recover(self) -> None:
-        """Find the end in the last three files and drop what lies behind it (BatchConsumeQueue.recover)."""
+        """Find the end in the last three files and drop everything behind it (BatchConsumeQueue.recover)."""
         super().recover()
         self._revise()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop units whose record begins at or after an offset (BatchConsumeQueue.truncateDirtyLogicFiles)."""
+        """Drop units whose record begins at or after a physical offset (BatchConsumeQueue.truncateDirtyLogicFiles)."""
         super().truncate(physical_offset)
         if not self.files:
             self.max_physical_offset = physical_offset - 1
@@ -68,21 +68,21 @@ class BatchQueueBuilder(QueueBuilder):
         self._revise()
 
     def _revise(self) -> None:
-        """Lowest and highest queue offset, by the first unit and the last one (reviseMaxAndMinOffsetInQueue)."""
-        self._min_offset, self._max_offset = self._first(), 0
+        """Set the lowest and highest queue offset from the first and last unit (reviseMaxAndMinOffsetInQueue)."""
+        self._min_offset, self._max_offset = self._first_offset(), 0
         for file in self.files[:-3:-1]:
             if file.wrote:
                 unit = _unit(file, file.wrote // self.form.size - 1)
                 self._max_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
                 break
 
-    def _first(self) -> int:
-        """Queue offset that the first unit says."""
+    def _first_offset(self) -> int:
+        """Queue offset in the first unit."""
         return int(_unit(self.files[0], 0)["base_queue_offset"]) if self.files and self.files[0].wrote else _NONE
 
     def correct_min(self, min_physical_offset: int) -> None:
-        """The first message whose record is in the log, by the first file; behind its last one where none is."""
-        self._min_offset = self._first()
+        """Set the lowest queue offset to the first record of the first file that is in the log, else after them."""
+        self._min_offset = self._first_offset()
         if self._min_offset == _NONE:
             return
         file = self.files[0]
@@ -94,25 +94,25 @@ class BatchQueueBuilder(QueueBuilder):
             self._min_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
     def put(self, puts: QueuePuts) -> None:
-        """Append what is not there yet, in order (BatchConsumeQueue.putMessagePositionInfoWrapper)."""
+        """Append units that are not in the queue yet, in order (BatchConsumeQueue.putMessagePositionInfoWrapper)."""
         units = puts.batch_units()
-        # of a record that says such numbers a broker makes no unit
+        # a broker makes no unit for a record with such numbers
         units = units[(units["base_queue_offset"] >= 0) & (units["batch_size"] >= 0)]
         physical = units["physical_offset"].astype(np.int64)
-        known = np.maximum.accumulate(np.append(self.max_physical_offset, physical))
-        units = units[physical > known[:-1]]
+        reached = np.maximum.accumulate(np.append(self.max_physical_offset, physical))
+        units = units[physical > reached[:-1]]
         if not len(units):
             return
         base, ends = units["base_queue_offset"], units["base_queue_offset"] + units["batch_size"]
         self.misplaced += int((base < np.append(self._max_offset, ends[:-1])).sum())
         if not self.files:
             self._begun_here, self.begun_at = True, int(base[0])
-        self.max_physical_offset, self._max_offset = int(known[-1]), int(ends[-1])
+        self.max_physical_offset, self._max_offset = int(reached[-1]), int(ends[-1])
         self._write(units, lambda number: int(units["store_timestamp"][number]))
         if self._begun_here and self._min_offset == _NONE:
             self._min_offset = int(base[0])
 
 
 def _unit(file: QueueFile, number: int) -> Any:
-    """One unit."""
+    """One unit of a file."""
     return file.units()[number]

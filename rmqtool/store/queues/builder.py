@@ -1,7 +1,7 @@
-"""A consume queue that recovery may cut and extend, in memory and staging files; the store itself is only read.
+"""Truncate and extend a consume queue in recovery, in memory and staging files; the store itself is only read.
 
-Follows store.ConsumeQueue and store.MappedFileQueue of 4.9.8 move by move (store-engine 3.3, 4.3, 4.6), with one
-difference on disk: what is cut is zero afterwards, so that no later start can take it for entries again.
+Follows store.ConsumeQueue and store.MappedFileQueue of 4.9.8 step by step (store-engine 3.3, 4.3, 4.6), with one
+difference on disk: truncated entries are zeroed, so that no later start can take them for valid ones.
 """
 
 import os
@@ -22,25 +22,25 @@ from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import NO_OFFSET, PLAIN, SCANNED_FILES, UnitForm, first_from, runs_of, valid_units
 
 MAX_OFFSET = 2**63 - 2**32
-_GATHERED = 128 << 10  # bytes of a file that are written together
+_BUFFER = 128 << 10  # bytes of a file buffered before they are written
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
 
 
 class QueueFile:
-    """One file of the queue: the one on disk, or a staged copy of its valid part once something was written."""
+    """One file of the queue: the original, or once it has been modified a staged copy of its valid part."""
 
     def __init__(self, base: int, size: int, source: Segment | None, form: UnitForm = PLAIN) -> None:
         self.base, self.size, self.source, self.form = base, size, source, form
         self.wrote = 0
-        self._gathered = bytearray()  # what comes last of that, and is not in the file yet
+        self._buffer = bytearray()  # the last part of ``wrote``, not in the file yet
         self._used = 0  # bytes of a staged file that may not be zero
         self.staged: str | None = None
         self.last_store_timestamp = 0
 
     def where(self) -> str:
-        """The file that holds the entries now."""
+        """Path of the file that has the entries now."""
         if self.staged is not None:
             self.hand_over()
             return self.staged
@@ -48,41 +48,41 @@ class QueueFile:
         return self.source.path
 
     def units(self) -> Units:
-        """All entries the file has room for, mapped as long as they are in use."""
+        """All entries that the file has space for; mapped while in use."""
         return self.form.as_array(memoryview(map_file(self.where())))
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:
-        """(number of the first, entries) of entries [start, stop), by default all, without those in holes."""
+        """(number of the first entry, entries) of [start, stop), by default all, skipping holes."""
         return runs_of(self.where(), start, self.size // self.form.size if stop is None else stop, self.form)
 
     def write(self, units: Units, stage: Stage) -> None:
-        """Append entries; the caller has made sure that they fit."""
+        """Append entries; they must fit."""
         if self.staged is None:
             self._make(stage())
-        self._gathered += units.view(np.uint8).data
+        self._buffer += units.view(np.uint8).data
         self.wrote += units.nbytes
-        if len(self._gathered) >= _GATHERED:
+        if len(self._buffer) >= _BUFFER:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Write what was gathered."""
-        if not self._gathered or self.staged is None:
+        """Write the buffer."""
+        if not self._buffer or self.staged is None:
             return
-        # none stays open: a store may have more files than a process may open
-        with open_to_change(self.staged) as file, memoryview(self._gathered) as data:
-            # not by a mapping: of a new file each page of that costs as much as many of these calls
+        # no file stays open: a store may have more files than a process may open
+        with open_to_change(self.staged) as file, memoryview(self._buffer) as data:
+            # pwrite, since for a new file each page of a mapping costs as much as many of these calls
             file.write_early(self.wrote - len(data), data)
         self._used = max(self._used, self.wrote)
-        self._gathered = bytearray()
+        self._buffer = bytearray()
 
     def begin(self, path: str) -> None:
-        """Make the staged file empty, whatever the one on disk holds."""
+        """Create an empty staged file, whatever the original contains."""
         with make_file(path, 0o644) as file:
             file.cut(self.size)
         self.staged = path
 
     def fit(self, path: str) -> None:
-        """Make the staged file with what the one on disk holds, cut or filled up with zeros to the right length."""
+        """Create the staged file as a copy of the original, truncated or zero-filled to the right length."""
         assert self.source is not None
         with make_file(path, 0o644) as file:
             file.copy_from(self.source.path, min(self.size, self.source.size))
@@ -90,16 +90,17 @@ class QueueFile:
         self.staged, self._used = path, self.size
 
     def _make(self, path: str) -> None:
-        """Make the staged file: empty, or with what the one on disk holds."""
+        """Create the staged file: empty, or as a copy of the original."""
         with make_file(path, 0o644) as file:
             file.cut(self.size)
             if self.source is not None:
-                # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
+                # including what is behind the end: a later truncation checks it again and may find it valid, as in the
+                # broker
                 self._used = max(file.copy_from(self.source.path, self.size), self.wrote)
         self.staged = path
 
     def finish(self) -> None:
-        """Write what was gathered, and make zero what lies behind the end of a staged file."""
+        """Write the buffer, and zero a staged file behind its end."""
         self.hand_over()
         if self.staged is not None and self._used > self.wrote:
             with open_to_change(self.staged) as file:
@@ -107,24 +108,24 @@ class QueueFile:
 
 
 class QueueBuilder:
-    """State of one queue during recovery.
+    """State of a queue during recovery.
 
     Attributes:
-        form: of its files.
-        max_physical_offset: end of the message of the last entry; the only guard against dispatching twice.
+        form: form of its files.
+        max_physical_offset: end of the last entry's message; the only guard against dispatching a message twice.
         min_offset: lowest queue offset, as the broker would report it.
-        cut, added: entries that went and came.
-        misplaced: messages whose queue offset was not the next one: passed over as seen before, or put where the queue
-            ended, which moves all that follow.
-        begun_at: queue offset of the message with which a queue without files was begun, unless that is 0.
-        foreign: what lies in the directory and is no queue file.
-        foreign_removed: those of them that are to leave the store.
+        cut, added: number of entries removed and added.
+        misplaced: number of messages whose queue offset was not the next one: skipped as already seen, or appended at
+            the end, which shifts all that follow.
+        begun_at: queue offset of the first message of a new queue.
+        foreign: paths in the directory that are not queue files.
+        foreign_removed: those of them to be removed from the store.
 
     Args:
         path: its directory.
-        file_size: bytes of each file.
-        stage: gives a path for a new staging file.
-        segments: what is in the directory.
+        file_size: bytes per file.
+        stage: returns a path for a new staging file.
+        segments: the files in the directory.
     """
 
     form: ClassVar[UnitForm] = PLAIN
@@ -165,7 +166,7 @@ class QueueBuilder:
 
     @property
     def ends_in_filler(self) -> bool:
-        """Whether the last entry is a filler, in front of the first message of a queue that begins later."""
+        """Whether the last entry is a filler, in front of the first message of a queue that does not begin at 0."""
         file = self.files[-1] if self.files else None
         if file is None or not file.wrote:
             return False
@@ -177,16 +178,16 @@ class QueueBuilder:
 
     @property
     def written_offset(self) -> int:
-        """Queue offset after the last entry that its files have, also when a put has failed."""
+        """Queue offset after the last entry in its files, even after a put has failed."""
         return self.max_offset
 
     @property
     def unknown_from(self) -> int:
-        """Physical offset from which on records may be there that the queue does not know."""
+        """Physical offset from which on there may be records missing in the queue."""
         return self.max_physical_offset
 
     def fit(self) -> None:
-        """Give files of a wrong length the right one, in staging files."""
+        """Correct the length of files, in staging files."""
         for file in self.files:
             if file.source is not None and file.size != self.file_size:
                 file.size = self.file_size
@@ -199,7 +200,7 @@ class QueueBuilder:
             file.source.release()
 
     def recover(self) -> None:
-        """Find the end in the last three files and drop what lies behind it (ConsumeQueue.recover)."""
+        """Find the end in the last three files and drop everything behind it (ConsumeQueue.recover)."""
         if not self.files:
             return
         end = 0
@@ -220,9 +221,10 @@ class QueueBuilder:
                 self._drop(file)
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop entries whose message starts at or after an offset (ConsumeQueue.truncateDirtyLogicFiles).
+        """Drop entries whose message begins at or after a physical offset (ConsumeQueue.truncateDirtyLogicFiles).
 
-        Like the broker's, it goes by the entry's start only, and keeps the first entry of a file whatever it holds.
+        Like the broker, it compares only the start of messages, and keeps the first entry of a file whatever it
+        contains.
         """
         before = self.end
         self.max_physical_offset = physical_offset
@@ -239,14 +241,14 @@ class QueueBuilder:
         self.cut += max(before - self.end, 0) // self.form.size
 
     def destroy(self) -> None:
-        """Drop every file: the broker does so when there is no commit log (ConsumeQueue.destroy)."""
+        """Drop every file, as the broker does if there is no commit log (ConsumeQueue.destroy)."""
         self.cut += sum(file.wrote for file in self.files) // self.form.size
         self.max_physical_offset, self.min_logic_offset = NO_OFFSET, 0
         for file in list(self.files):
             self._drop(file)
 
     def correct_min(self, min_physical_offset: int) -> None:
-        """The first entry of the first file whose message is in the log (4.9: no other file is looked at)."""
+        """Set the lowest queue offset to the first entry of the first file whose message is in the log (4.9)."""
         if not self.files:
             return
         file = self.files[0]
@@ -257,11 +259,11 @@ class QueueBuilder:
             self.min_logic_offset = file.base + fits * UNIT
 
     def put(self, puts: QueuePuts) -> None:
-        """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
+        """Append entries that are not in the queue yet, in order (ConsumeQueue.putMessagePositionInfo)."""
         first, steady = 0, puts.steady
         message = puts.message(0)
         if steady and message[0] + message[1] <= self.max_physical_offset:
-            # where positions grow, what is already there is a prefix
+            # positions increase, so that the entries already in the queue are a prefix
             first = int(np.searchsorted(puts.ends, self.max_physical_offset, side="right"))
         for row in range(first, len(puts)):
             physical, size, offset, _timestamp = puts.message(row) if row else message
@@ -276,15 +278,15 @@ class QueueBuilder:
         expected = (queue_offset * UNIT + 2**63) % 2**64 - 2**63  # Java's long wraps
         if not self.files:
             if not 0 <= expected < MAX_OFFSET:
-                return  # no file can have such a name; only a damaged record says so
+                return  # no file can have such a name; the record must be damaged
             file = self._file(expected - expected % self.file_size, self.file_size, None)
             self.files.append(file)
             if queue_offset:
                 self.min_logic_offset, self.begun_at = expected, queue_offset
                 self._fill(file, expected)
         elif self.files[-1].wrote >= self.file_size:
-            self._add_file()  # the broker does so before it looks whether it has seen this message
-        # below the write position: seen before; above it: appended all the same, as the broker does (and logs a bug)
+            self._add_file()  # before the check for a repeated message, as in the broker
+        # below the write position: a repeated message; above it: appended anyway, as by the broker (which logs a bug)
         self.misplaced += expected != self.end
         if queue_offset and expected < self.end:
             return
@@ -306,10 +308,10 @@ class QueueBuilder:
         self._write(puts.entries[start:stop], lambda number: puts.message(start + number)[3])
 
     def _write(self, units: Units, time_of: Callable[[int], int]) -> None:
-        """Append units, in as many files as they need.
+        """Append units to as many files as needed.
 
         Args:
-            time_of: gives the store timestamp of each.
+            time_of: returns the store timestamp of a unit by its number.
         """
         self.added += len(units)
         start = 0
@@ -323,21 +325,21 @@ class QueueBuilder:
             start = end
 
     def hand_over(self) -> None:
-        """Write what files have gathered."""
+        """Write the buffers of all files."""
         for file in self.files:
             file.hand_over()
 
     def drop_unwritten(self) -> None:
-        """Drop a last file without entries, which the broker would leave.
+        """Drop a last file without entries, which the broker would keep.
 
-        Its next start may take the zeros in it for an entry, 5.3 does not load such a queue at all, and the file comes
-        back with the next message.
+        Its next start might take the zeros in it for an entry, 5.3 does not load such a queue at all, and the next
+        message creates the file again.
         """
         if len(self.files) > 1 and not self.files[-1].wrote:
             self._drop(self.files[-1])
 
     def stale(self) -> tuple[str, int, int] | None:
-        """(path, start, stop) of bytes behind the end in the last file on disk, if any is not zero."""
+        """(path, start, stop) of the bytes behind the end in the last file on disk; None if they are zero."""
         if not self.files or self.files[-1].staged or self.files[-1].source is None:
             return None
         file, path = self.files[-1], self.files[-1].source.path
@@ -345,28 +347,28 @@ class QueueBuilder:
         return (path, file.wrote, file.source.size) if file.source and stop > file.wrote else None
 
     def target(self, file: QueueFile) -> str:
-        """Where a staged file belongs."""
+        """Path in the store of a staged file."""
         return file.source.path if file.source is not None else os.path.join(self.path, name_of(file.base))
 
 
 def _before(runs: Iterator[tuple[int, Units]], physical_offset: int, form: UnitForm) -> tuple[int, int]:
-    """(entries of a file before the first one that goes, physical offset of the last of them by its form).
+    """(number of a file's entries before the first one to drop, the last entry's physical offset by its form).
 
-    What goes is what begins at a physical offset or behind it, and what is no entry; the first one only for its offset,
-    and then there is none.
+    Entries at or after a physical offset are dropped, and invalid ones; the first entry only because of its offset, in
+    which case none is left.
     """
-    hole = 1 if physical_offset > 0 else 0  # units that stay of a file that begins with a hole
+    hole = 1 if physical_offset > 0 else 0  # units kept in a file that begins with a hole
     count = end = 0
     for first, units in runs:
         if not count and first:
             count = hole
         if first > count:
             return count, end
-        kept = form.valid_prefix(units) if first else 1 + form.valid_prefix(units[1:])
-        behind = np.flatnonzero(units["physical_offset"][:kept] >= physical_offset)
-        kept = int(behind[0]) if len(behind) else kept
-        if kept:
-            count, end = first + kept, form.physical(units[kept - 1])
-        if kept < len(units):
+        keep = form.valid_prefix(units) if first else 1 + form.valid_prefix(units[1:])
+        behind = np.flatnonzero(units["physical_offset"][:keep] >= physical_offset)
+        keep = int(behind[0]) if len(behind) else keep
+        if keep:
+            count, end = first + keep, form.physical(units[keep - 1])
+        if keep < len(units):
             return count, end
     return count or hole, end

@@ -1,8 +1,8 @@
-"""Compacted topics of 5.x: a log of their own with the newest message of each key, and the queue that leads into it.
+"""Compacted topics of 5.x: a separate log with the newest message of each key, and its queue.
 
 Source: store.kv.CompactionLog, CompactionStore, store.queue.SparseConsumeQueue; store-formats 8.4. Consumers of a topic
-with ``cleanup.policy=COMPACTION`` get its messages from here, and none from the commit log: what has expired there is
-here still, and what is not here they never get.
+with ``cleanup.policy=COMPACTION`` get its messages only from here, not from the commit log: messages that have expired
+there are still here, and messages that are not here are never consumed.
 """
 
 from collections import Counter
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     Units = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER, LOGS, QUEUES, POSITIONS = "compaction", "compactionLog", "compactionCq", "position-checkpoint"
-_ASKED = 16  # queues that tell how long files are
-WORK = ("compacting", "replicating")  # folders of what a broker has not finished
+_ASKED = 16  # queues consulted for the length of files
+WORK = ("compacting", "replicating")  # folders of a broker's unfinished work
 
 
 class CompactionQueue:
-    """One queue of a compacted topic, read-only. Damage shows as an early end, as to a broker; it is not an error.
+    """One queue of a compacted topic, read-only. Damage appears as an early end, as to a broker; it is not an error.
 
     Attributes:
         log: files of its log.
-        queue: files of its queue, each named like the log file that it belongs to.
-        work: paths of folders with files that a broker was making when it stopped.
+        queue: files of its queue, each with the name of the log file it belongs to.
+        work: folders with files that a broker was building when it stopped.
     """
 
     def __init__(self, layout: StoreLayout, topic: str, queue_id: int) -> None:
@@ -56,7 +56,7 @@ class CompactionQueue:
 
     @cached_property
     def queue_size(self) -> int:
-        """Bytes of each file of the queue: configured, that of the files, or the default."""
+        """Bytes per file of the queue: configured, that of the files, or the default."""
         configured = self._layout.conf.sizes.get("compactionCqMappedFileSize")
         if configured:
             return compaction.queue_file_size(configured)
@@ -64,15 +64,15 @@ class CompactionQueue:
 
     @cached_property
     def log_size(self) -> int:
-        """Bytes of each file of the log: configured, that of the files, or the default."""
+        """Bytes per file of the log: configured, that of the files, or the default."""
         sizes = self._layout.conf.sizes
         if configured := sizes.get("compactionMappedFileSize"):
             return compaction.log_file_size(configured, sizes.get("compactionCqMappedFileSize", 10 << 20))
         return self._usual(LOGS, self.log) or compaction.log_file_size()
 
     def _usual(self, kind: str, segments: Segments) -> int | None:
-        """The length that most files have, those of other queues too; names tell nothing of it, for files are missing
-        between them.
+        """The length of most files, including other queues'. Names are no help, since there are gaps between the
+        files.
         """
         lengths = Counter(file.size for file in segments if file.size)
         for _topic, _queue_id, path in self._layout.queue_dirs(f"{FOLDER}/{kind}")[:_ASKED]:
@@ -81,7 +81,7 @@ class CompactionQueue:
 
     @cached_property
     def strange(self) -> list[tuple[str, int]]:
-        """(path, length) of what is neither a file with a number for a name nor a folder."""
+        """(path, length) of everything that is neither a directory nor a file with a numeric name."""
         return [
             (entry.path, entry.size)
             for folder in (self.log_path, self.path)
@@ -90,8 +90,8 @@ class CompactionQueue:
         ]
 
     @property
-    def told_sizes(self) -> bool:
-        """Whether settings or files tell how long files are, and not the broker's defaults."""
+    def knows_sizes(self) -> bool:
+        """Whether the file lengths come from settings or files instead of the broker's defaults."""
         lengths_set = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
         return lengths_set or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
 
@@ -101,10 +101,10 @@ class CompactionQueue:
 
     @property
     def refused(self) -> tuple[str, str] | None:
-        """(path, reason) where a broker does not start because of this queue; None where it does.
+        """(path, reason) if a broker does not start because of this queue; None if it does.
 
-        It looks at queues that have both folders. A wrong length keeps it from loading the queue, and so from seeing
-        anything else (CompactionStore.load, TopicPartitionLog.init).
+        A broker checks queues that have both directories. A wrong length keeps it from loading the queue, and so from
+        noticing anything else (CompactionStore.load, TopicPartitionLog.init).
         """
         if not (self._layout.is_folder(self.log_path) and self._layout.is_folder(self.path)):
             return None
@@ -119,19 +119,19 @@ class CompactionQueue:
         log, queue = (
             {file.base: file.path for file in _without_empty_last(segments)} for segments in (self.log, self.queue)
         )
-        if (end := self.log_end) > 0:  # it cuts the log there before it compares the names
+        if (end := self.log_end) > 0:  # a broker truncates the log there before it compares the names
             log = {base: path for base, path in log.items() if base <= end}
         if odd := log.keys() ^ queue.keys():
             return (log | queue)[min(odd)], "no file of the same name in the other folder"
         return None
 
     def _is_last(self, path: str) -> bool:
-        """Whether a file is the last of its folder by name: where that is empty, a broker deletes it."""
+        """Whether a file is the last of its directory by name; a broker deletes it if it is empty."""
         folder, _, name = path.rpartition("/")
         return all(entry.name <= name for entry in self._layout.entries_at(folder) if entry.is_file())
 
     def count(self, file: Segment) -> int:
-        """Units of a file of the queue up to the first element that is none."""
+        """Number of units in a file of the queue before the first invalid element."""
         if file.base not in self._counts:
             self._counts[file.base] = valid_prefix(_units(file))
             file.release()
@@ -143,9 +143,9 @@ class CompactionQueue:
 
     @cached_property
     def log_end(self) -> int:
-        """Position behind the last record, for the next start: behind that of the last unit of the last file.
+        """Position after the last record, in the state after a start: that of the last unit of the last file.
 
-        Where that file has no unit, the log is not cut at all (TopicPartitionLog.recover).
+        If that file has no unit, the log is not truncated (TopicPartitionLog.recover).
         """
         files = _without_empty_last(self.queue)
         if files and (count := self.count(files[-1])):
@@ -171,21 +171,21 @@ class CompactionQueue:
 
     @property
     def messages(self) -> int:
-        """How many messages the queue has."""
+        """Number of messages in the queue."""
         return sum(map(self.count, self.queue.files))
 
     def _unit(self, file: Segment, number: int) -> BatchEntry:
-        view = file.mapped()
+        view = file.map()
         need(view, number * SIZE, (number + 1) * SIZE)
         return BatchEntry(*as_array(view)[number].tolist())
 
     def file_of(self, offset: int) -> int:
-        """Number of the file in which a broker looks for a queue offset: the last one that begins there or before."""
+        """Number of the file in which a broker searches for a queue offset: the last that begins at or before it."""
         begins = [self._unit(file, 0).base_queue_offset if self.count(file) else None for file in self.queue.files]
         return max((number for number, begin in enumerate(begins) if begin is not None and begin <= offset), default=0)
 
     def runs(self, first: int = 0) -> Generator[tuple[int, "Units"], None, None]:
-        """(position in the log that the file begins at, units) of each file that has any, from a number on."""
+        """(log position of the file's beginning, units) of each file that has any, starting at a file number."""
         for file in self.queue.files[first:]:
             if count := self.count(file):
                 try:
@@ -194,30 +194,30 @@ class CompactionQueue:
                     file.release()
 
     def entries(self, start: int = 0) -> Iterator[BatchEntry]:
-        """Units of queue offsets from ``start`` on, in the order of the files."""
+        """Units of queue offsets >= ``start``, in the order of the files."""
         for _base, units in self.runs():
             for row in units[units["base_queue_offset"] >= start].tolist():
                 yield BatchEntry(*row)
 
     def look(self, entry: BatchEntry, *, crc: bool = True) -> LocatedRecord | Damage:
-        """The record that a unit leads to, or what is there instead; positions are those of this log."""
+        """The record that a unit points to, or what is there instead; positions are in this log."""
         position = entry.physical_offset
         file = self.log.find(position)
         if file is None:
             return Damage(self.log_path, position, position, 0, Ending.CLEAN, "no file holds this position")
-        view = file.mapped()
+        view = file.map()
         record = record_at(view, position - file.base, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, position - file.base, position, 0, record.ending, record.reason)
         return LocatedRecord(file, position - file.base, record)
 
     def at(self, position: int, size: int) -> LocatedRecord | None:
-        """The record of a unit; None where there is none."""
+        """The record at a position; None if there is none."""
         message = self.look(BatchEntry(position, size, 0, 0, 0, 1), crc=False)
         return message if isinstance(message, LocatedRecord) else None
 
     def read(self, start: int = 0) -> Iterator[LocatedRecord]:
-        """The messages of queue offsets from ``start`` on, in order; what its unit does not lead to is passed over."""
+        """The messages of queue offsets >= ``start``, in order; units without their message are skipped."""
         topic = self.topic.encode("utf-8", "surrogateescape")
         for entry in self.entries(start):
             message = self.look(entry, crc=False)
@@ -228,9 +228,9 @@ class CompactionQueue:
                 yield message
 
     def latest(self) -> dict[str, LocatedRecord]:
-        """Key to its newest message, the oldest of these first. A key whose newest message has no body is deleted.
+        """The newest message of each key, oldest first. A key whose newest message has no body is deleted.
 
-        The key is the whole of the property KEYS, as a compaction has it. Memory holds one message of each key.
+        The key is the whole property KEYS, as in compaction. This holds one message per key in memory.
         """
         newest: dict[str, LocatedRecord] = {}
         for message in self.read():
@@ -242,24 +242,24 @@ class CompactionQueue:
 
 
 def _without_empty_last(segments: Segments) -> list[Segment]:
-    """Files without a last one that is empty: a broker deletes that."""
+    """Files without an empty last one, which a broker deletes."""
     files = segments.files
     return files[:-1] if files and not files[-1].size else files
 
 
 def key_of(message: LocatedRecord) -> str:
-    """What a compaction takes for the message's key; empty without one."""
+    """The key of a message for compaction; empty without one."""
     return parse(message.record.properties).get(KEYS, "")
 
 
 def _units(file: Segment) -> "Units":
-    view = file.mapped()
+    view = file.map()
     need(view, 0, len(view))
     return as_array(view)
 
 
 def compaction_queues_of(layout: StoreLayout) -> list[CompactionQueue]:
-    """Every queue that has a folder for its log or for its queue, sorted by topic and queue id."""
+    """Every queue that has a directory for its log or its queue, sorted by topic and queue id."""
     names = {
         (topic, queue_id) for kind in (LOGS, QUEUES) for topic, queue_id, _path in layout.queue_dirs(f"{FOLDER}/{kind}")
     }
@@ -267,7 +267,7 @@ def compaction_queues_of(layout: StoreLayout) -> list[CompactionQueue]:
 
 
 def compaction_queues(layout: StoreLayout, topic: str) -> list[CompactionQueue]:
-    """Those of one topic, sorted by queue id."""
+    """The queues of one topic, sorted by queue id."""
     if not is_path_name(topic):
         return []
     ids = {queue_id for kind in (LOGS, QUEUES) for queue_id in layout.queues_of(topic, f"{FOLDER}/{kind}")}
@@ -275,10 +275,10 @@ def compaction_queues(layout: StoreLayout, topic: str) -> list[CompactionQueue]:
 
 
 def positions_of(layout: StoreLayout) -> compaction.CompactionPositions | None:
-    """Up to where queues have been compacted; None where no broker has said it yet.
+    """The position up to which each queue has been compacted; None if no broker has written it yet.
 
     Raises:
-        CorruptFile: not as brokers write it.
+        CorruptFile: not in the form that brokers write.
     """
     path = layout.path(FOLDER, POSITIONS)
     data = layout.small(FOLDER, POSITIONS)

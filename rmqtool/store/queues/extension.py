@@ -1,4 +1,4 @@
-"""Extensions of consume queues: how long their files are, which nothing in them tells."""
+"""The file size of consume-queue extensions, which their contents do not show."""
 
 from collections import Counter
 
@@ -8,9 +8,9 @@ FOLDER = "consumequeue_ext"
 
 
 def extension_size(layout: StoreLayout) -> int | None:
-    """Bytes of each file: configured, or as most files of all queues have it; None without any file.
+    """Bytes per file: configured, or the length of most files of all queues; None without files.
 
-    All queues have one length (store.ConsumeQueueExt), and most have a single file.
+    All queues have the same file size (store.ConsumeQueueExt), and most have only one file.
     """
     if configured := layout.conf.sizes.get("mappedFileSizeConsumeQueueExt"):
         return configured

@@ -1,7 +1,7 @@
-"""The database ``rocksdbstore`` of 5.4 and later, read-only: timer messages, open half messages, and the index.
+"""The database ``rocksdbstore`` of 5.4 and later, read-only: timer messages, open half messages, and index entries.
 
-Which of the three a broker keeps in it is a setting for each. Where no settings are known, a family with anything in it
-says so.
+A broker has a setting for each of the three. If the settings are unknown, a column family with anything in it counts as
+in use.
 
 Source: store.rocksdb.MessageRocksDBStorage, store.timer.rocksdb.Timeline, store.transaction.TransMessageRocksDBStore
 (5.5.0); releases-5.4-5.5 4, 5.
@@ -42,10 +42,10 @@ _OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
 
 
 def message_store(layout: StoreLayout) -> Database | None:
-    """The database, as it was when it was first asked for; None without one.
+    """The database, in the state in which it was first opened; None if there is none.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
     """
     if layout not in _OPENED:
@@ -55,10 +55,10 @@ def message_store(layout: StoreLayout) -> Database | None:
 
 
 def family_in_use(layout: StoreLayout, family: str) -> Database | None:
-    """The database, where a broker keeps this family in it; else None.
+    """The database if a broker keeps this column family in it; else None.
 
     Raises:
-        MissingRuntime, CorruptFile: as :func:`message_store`.
+        MissingRuntime, CorruptFile: see :func:`message_store`.
     """
     wanted = layout.conf.text(SETTINGS[family])
     if wanted is not None and not layout.conf.flag(SETTINGS[family], False):
@@ -70,10 +70,10 @@ def family_in_use(layout: StoreLayout, family: str) -> Database | None:
 
 
 def position(database: Database, family: str, key: bytes) -> int | None:
-    """How far a family has come; None where it does not say.
+    """A recorded position of a column family; None if it is not recorded.
 
     Raises:
-        CorruptFile: its value is not one that brokers write.
+        CorruptFile: its value is not in the form that brokers write.
     """
     value = database.get(family, key)
     try:
@@ -83,12 +83,12 @@ def position(database: Database, family: str, key: bytes) -> int | None:
 
 
 class Timeline:
-    """Timer messages where a broker keeps them in RocksDB (``timerRocksDBEnable``).
+    """Timer messages of a broker that keeps them in RocksDB (``timerRocksDBEnable``).
 
     Attributes:
-        scanned: next queue offset of the timer's queue that a broker takes up; 0 where nothing says so.
-        delivered: what is due before this time has been delivered, ms; None where nothing says so: then a broker
-            begins ten seconds before its start, and delivers at once what it takes up and is due.
+        scanned: next queue offset of the timer's queue that a broker will read; 0 if not recorded.
+        delivered: time in ms before which everything due has been delivered; None if not recorded: a broker then begins
+            ten seconds before its start, and delivers what it reads and is already due at once.
     """
 
     def __init__(self, database: Database) -> None:
@@ -98,7 +98,7 @@ class Timeline:
         self.delivered = position(database, TIMELINE, DELIVERED)
 
     def units(self, warn: Callable[[str], None]) -> Iterator[TimelineUnit]:
-        """Those that are not delivered, by deliver time; one that cannot be read is warned of.
+        """The messages not delivered yet, by deliver time; calls ``warn`` for units that cannot be read.
 
         Raises:
             CorruptFile: a part of the database cannot be read.
@@ -116,10 +116,10 @@ class Timeline:
 
 
 def timeline_of(layout: StoreLayout) -> Timeline | None:
-    """The timeline of a store; None where a broker keeps its timer in files.
+    """The timeline of a store; None if a broker keeps its timer in files.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be read.
     """
     database = family_in_use(layout, TIMELINE)
@@ -127,10 +127,10 @@ def timeline_of(layout: StoreLayout) -> Timeline | None:
 
 
 class RocksIndex:
-    """The index where a broker keeps it in RocksDB (``indexRocksDBEnable``).
+    """The index of a broker that keeps it in RocksDB (``indexRocksDBEnable``).
 
     Attributes:
-        end: physical offset of the last record that is in it; None where it has none.
+        end: physical offset of the last indexed record; None if there is none.
     """
 
     def __init__(self, database: Database) -> None:
@@ -140,9 +140,9 @@ class RocksIndex:
         self._last = position(database, INDEX, LAST_STORED) or 0
 
     def offsets(self, topic: bytes, key: bytes, begin: int, end: int) -> set[int]:
-        """Physical offsets of the messages that have a key or a unique key; times are store times, ms.
+        """Physical offsets of the messages that have a key or unique key, by store time in ms.
 
-        A broker looks through a week at most; here it is all that the database has.
+        A broker searches at most a week; this searches everything in the database.
 
         Raises:
             CorruptFile: a part of the database cannot be read.
@@ -156,7 +156,7 @@ class RocksIndex:
         return physical
 
     def _hour_from(self, hour: int) -> int | None:
-        """The first hour from one on of which the index has anything."""
+        """The first hour, at or after a given one, of which the index has entries."""
         for key, value in self._database.items(INDEX, KEY_HOUR.pack(hour)):
             if key in (END, LAST_STORED):
                 return None
@@ -175,13 +175,13 @@ class RocksIndex:
 
 
 def rocks_index_of(layout: StoreLayout) -> RocksIndex | None:
-    """The index of a store; None where a broker keeps it in files.
+    """The index of a store; None if a broker keeps it in files.
 
-    Where no settings are known, an empty one counts if there are no index files, and queues are in RocksDB, too: a
-    killed broker loses what its databases had in memory.
+    If the settings are unknown, an empty index counts if there are no index files and the queues are in RocksDB, too:
+    a killed broker loses what its databases had in memory.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be read.
     """
     database = family_in_use(layout, INDEX)
@@ -191,10 +191,10 @@ def rocks_index_of(layout: StoreLayout) -> RocksIndex | None:
 
 
 class OpenHalves:
-    """Half messages that no op message has ended, where a broker keeps them in RocksDB (``transRocksDBEnable``).
+    """Half messages without an op message, of a broker that keeps them in RocksDB (``transRocksDBEnable``).
 
     Attributes:
-        end: physical offset of the last record that the database has; None where it has none.
+        end: physical offset of the last record in the database; None if there is none.
     """
 
     def __init__(self, database: Database, warn: Callable[[str], None]) -> None:
@@ -214,19 +214,19 @@ class OpenHalves:
         return len(self._open)
 
     def get(self, physical_offset: int) -> OpenHalf | None:
-        """What is noted of the half message there; None where it is not open, or not noted yet."""
+        """The record of a half message by its physical offset; None if it is not open, or not recorded yet."""
         return self._open.get(physical_offset)
 
     def has(self, physical_offset: int) -> bool:
-        """Whether the database has come as far as that: what it does not list from there is not open."""
+        """Whether the database has reached an offset, so that a half message there is only open if listed."""
         return self.end is not None and physical_offset <= self.end
 
 
 def open_halves_of(layout: StoreLayout, warn: Callable[[str], None]) -> OpenHalves | None:
-    """Open half messages of a store; None where a broker keeps none in RocksDB.
+    """Open half messages of a store; None if a broker keeps none in RocksDB.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be read.
     """
     database = family_in_use(layout, HALVES)

@@ -1,4 +1,4 @@
-"""The database ``kvStore``: what POP consumers hold, where a broker notes it there (``popConsumerKVServiceEnable``).
+"""The database ``kvStore`` with the messages held by POP consumers (``popConsumerKVServiceEnable``).
 
 Source: broker.pop.PopConsumerRocksdbStore (5.3.3).
 """
@@ -15,21 +15,21 @@ from rmqtool.words import counted
 
 
 def pop_database(layout: StoreLayout) -> Database | None:
-    """The database; None where there is none.
+    """The database; None if there is none.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
-        UnreadableStore: the system refuses a file of it.
+        UnreadableStore: the system does not let us read a file of it.
     """
     return Database(layout.path(PLACE)) if PLACE in rocksdb_forms(layout) else None
 
 
 def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator[PopStoreRecord]:
-    """Every record, by the time at which its message may be handed out again; one that cannot be read is warned of.
+    """Every record, by the time at which its message may be handed out again; calls ``warn`` for unreadable ones.
 
     Raises:
-        MissingRuntime, CorruptFile, UnreadableStore: as :func:`pop_database`.
+        MissingRuntime, CorruptFile, UnreadableStore: see :func:`pop_database`.
     """
     database = pop_database(layout)
     if database is None:
@@ -42,7 +42,7 @@ def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator
 
 
 def left_behind(layout: StoreLayout) -> list[str]:
-    """What a server of the store without this database should know."""
+    """Warnings for a server that serves the store without this database."""
     warnings: list[str] = []
     try:
         count = sum(1 for _record in stored_records(layout, warnings.append))

@@ -1,4 +1,4 @@
-"""Consume queues: fixed 20-byte entries, one per message of a queue.
+"""Consume queues: 20-byte entries, one per message of a queue.
 
 Source: store.ConsumeQueue; store-engine 4.3, 4.7, 5.2.
 """
@@ -23,35 +23,37 @@ if TYPE_CHECKING:
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
-SCANNED_FILES = 3  # recovery looks at the last three files only
+SCANNED_FILES = 3  # recovery checks only the last three files
 NO_OFFSET = -1
-_STEP = 1 << 13  # entries that are looked at together
+_STEP = 1 << 13  # entries per step
 
 
 class QueueEntry(NamedTuple):
-    """One entry with its ordinal."""
+    """One entry with its queue offset."""
 
     queue_offset: int
     physical_offset: int
     size: int
     tags_code: int
-    batch_num: int = 1  # messages of the record; of a batch queue's unit there may be more
+    batch_num: int = 1  # messages in the record; can be more than one in a batch queue
 
 
 class QueueEnd(NamedTuple):
-    """Where a queue's entries end, as the broker's own recovery finds it."""
+    """Where a queue's entries end, as determined by the broker's own recovery."""
 
     end: int  # byte offset after the last entry
     max_physical_offset: int  # end of the message of the last entry; -1 without entries
 
 
 class UnitForm(NamedTuple):
-    """One of the two forms of queue files, and what a broker's recovery goes by in it."""
+    """One of the two forms of queue files, with what a broker's recovery uses of it."""
 
     size: int  # bytes of a unit
     as_array: Callable[[bytes | memoryview], "Units"]
     valid_prefix: Callable[["Units"], int]  # units before the first invalid one
-    physical: Callable[[Any], int]  # how far in the log a queue has got with this unit, for the guard against repeats
+    physical: Callable[
+        [Any], int
+    ]  # how far a queue with this unit last has got in the log, for the guard against repeats
 
 
 PLAIN = UnitForm(UNIT, as_array, valid_prefix, lambda unit: int(unit["physical_offset"]) + int(unit["size"]))
@@ -59,21 +61,21 @@ BATCH = UnitForm(BATCH_UNIT, batch.as_array, batch.valid_prefix, lambda unit: in
 
 
 def runs_of(path: str, start: int, stop: int, form: UnitForm = PLAIN) -> Generator[tuple[int, "Units"], None, None]:
-    """(number of the first, units) of units [start, stop) of a queue file, without those that lie in holes.
+    """(number of the first unit, units) of units [start, stop) of a queue file, skipping holes.
 
-    What is left out is zero, and so no entry: queue files have their full length from the beginning, and most of many
-    was never written. Other args and errors are those of :func:`rmqtool.store.disk.sparse.written_units`.
+    Skipped units are zero, and so not entries: queue files have their full length from the beginning, and most of many
+    is unwritten. For other arguments and errors see :func:`rmqtool.store.disk.sparse.written_units`.
     """
     for first, data in written_units(path, form.size, start, stop):
         yield first, form.as_array(data)
 
 
 def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
-    """:func:`runs_of`, wherever the file is; one that is elsewhere stays mapped."""
+    """:func:`runs_of` for local and remote files; remote ones stay mapped."""
     if place_of(file.path) is None:
         yield from runs_of(file.path, start, stop)
         return
-    view = file.mapped()
+    view = file.map()
     for low in range(start, min(stop, len(view) // UNIT), _STEP):
         high = min(low + _STEP, stop)
         need(view, low * UNIT, high * UNIT)
@@ -81,10 +83,10 @@ def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units
 
 
 def valid_units(runs: Iterator[tuple[int, "Units"]], form: UnitForm = PLAIN) -> tuple[int, int]:
-    """(entries before the first unit that is none, physical offset of the last one by its form; -1 without any).
+    """(number of entries before the first invalid one, physical offset of the last by its form or -1 without any).
 
     Args:
-        runs: of a file from its first unit on; no more of them is read than is needed.
+        runs: from the file's first unit on; read only as far as needed.
     """
     count, end = 0, NO_OFFSET
     for first, units in runs:
@@ -99,10 +101,10 @@ def valid_units(runs: Iterator[tuple[int, "Units"]], form: UnitForm = PLAIN) -> 
 
 
 def first_from(runs: Iterator[tuple[int, "Units"]], stop: int, physical_offset: int) -> int | None:
-    """Number of the first unit that points to a physical offset or behind it; None without any.
+    """Number of the first unit that points to a physical offset or beyond; None if there is none.
 
     Args:
-        runs: of a file from its first unit on, up to ``stop``.
+        runs: from the file's first unit on, up to ``stop``.
     """
     behind = 0
     for first, units in runs:
@@ -130,12 +132,12 @@ class ConsumeQueue:
 
     @cached_property
     def file_size(self) -> int:
-        """Bytes of each file. Found when it is asked for: a queue without files has to look at those of others."""
+        """Bytes per file; computed on demand, since a queue without files has to consult others."""
         return self._layout.queue_size(self.segments)
 
     @property
     def recovered(self) -> QueueEnd:
-        """The end by the broker's rule: the last three files, up to the first invalid entry."""
+        """The end by the broker's rule: in the last three files, at the first invalid entry."""
         if self._end is None:
             self._end = self._recover()
         return self._end
@@ -161,8 +163,8 @@ class ConsumeQueue:
     def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         """The lowest queue offset whose message is still in the log, by the rules of 4.9 or of 5.3.
 
-        4.9 looks through the first file only and answers 0 when nothing there is young enough; 5.3 answers the queue's
-        end when even its last entry is too old (ConsumeQueue.correctMinOffset).
+        4.9 searches only the first file and returns 0 if no entry there is recent enough; 5.3 returns the queue's end
+        if even its last entry is too old (ConsumeQueue.correctMinOffset).
 
         Args:
             min_physical_offset: where the log begins.
@@ -180,7 +182,7 @@ class ConsumeQueue:
         return first.base // UNIT + fits if fits is not None else 0
 
     def _min_offset_v5(self, first: Segment, count: int, min_physical_offset: int) -> int:
-        """A binary search in the first file, among its first ``count`` entries."""
+        """Binary search in the first ``count`` entries of the first file."""
         last = self.entry(self.max_offset - 1)
         if last is not None and last.physical_offset < min_physical_offset:
             return self.max_offset
@@ -188,7 +190,7 @@ class ConsumeQueue:
             return 0
         base = first.base // UNIT
         low, high = 0, count - 1
-        answer = -base  # where nothing in the first file fits, the offset stays what it is after a start: 0
+        answer = -base  # if no entry of the first file fits, the offset keeps its value after a start: 0
         while low <= high:
             middle = (low + high) // 2
             offset = self._offset_at(base + middle)
@@ -205,7 +207,7 @@ class ConsumeQueue:
         return entry.physical_offset if entry is not None else 0
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """The entry at an ordinal, whatever it holds; None outside the files."""
+        """The entry at a queue offset, whatever it contains; None outside the files."""
         file = self.segments.find(queue_offset * UNIT)
         at = queue_offset * UNIT - (file.base if file else 0)
         if file is None or queue_offset < 0 or at + UNIT > file.size:
@@ -214,13 +216,13 @@ class ConsumeQueue:
         return QueueEntry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
-        """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
+        """(queue offset of the first entry, entries) for each file's part of [start, stop), up to the queue's end."""
         end = self.max_offset if stop is None else min(stop, self.max_offset)
         for file in self.segments:
             base = file.base // UNIT
             low, high = max(start, base), min(end, file.end // UNIT)
             if low < high:
-                view = file.mapped()
+                view = file.map()
                 need(view, (low - base) * UNIT, (high - base) * UNIT)
                 try:
                     yield low, as_array(view)[low - base : high - base]
@@ -228,7 +230,7 @@ class ConsumeQueue:
                     file.release()
 
     def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """(queue offset, (physical offset, size, tags code)) of the entries of [start, stop) one by one."""
+        """(queue offset, (physical offset, size, tags code)) of each entry in [start, stop)."""
         for first, units in self.runs(start, stop):
             for number in range(0, len(units), 4096):
                 part = units[number : number + 4096]
@@ -236,7 +238,7 @@ class ConsumeQueue:
                 yield from enumerate(zip(*columns, strict=True), first + number)
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
-        """As :meth:`units`, as entries."""
+        """Like :meth:`units`, as :class:`QueueEntry`."""
         for queue_offset, unit in self.units(start, stop):
             yield QueueEntry(queue_offset, *unit)
 
@@ -247,7 +249,7 @@ def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:
 
 
 def open_queue(layout: StoreLayout, topic: str, queue_id: int) -> ConsumeQueue | None:
-    """One queue, or None when the store has none of that name."""
+    """A queue, or None if the store has none of that name."""
     if not is_path_name(topic):
         return None
     queue = ConsumeQueue(layout, topic, queue_id)

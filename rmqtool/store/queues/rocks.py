@@ -1,4 +1,4 @@
-"""Consume queues in RocksDB (storeType=defaultRocksDB), read-only: one unit per message, by topic, queue and offset.
+"""Consume queues in RocksDB (storeType=defaultRocksDB), read-only: one unit per message, keyed by topic, queue, offset.
 
 Source: store.queue.RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable of 5.3.3;
 store-formats 4.6.
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
     Units = np.ndarray[Any, np.dtype[Any]]
 
-_STEP = 1 << 13  # units that are handed out together
+_STEP = 1 << 13  # units per block
 _MOST = 2**63 - 1
 _OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
 
 
 def queue_database(layout: StoreLayout) -> Database | None:
-    """The database that a store has its queues in, as it was when it was first asked for; None where they are files.
+    """The database with a store's queues, in the state in which it was first opened; None if queues are files.
 
     Raises:
-        MissingRuntime: no library to read it.
+        MissingRuntime: the library to read it is not installed.
         CorruptFile: it cannot be opened.
     """
     if layout not in _OPENED:
@@ -63,7 +63,7 @@ def queue_database(layout: StoreLayout) -> Database | None:
 
 
 def built_up_to(database: Database) -> int:
-    """Physical offset up to which the log is in the queues; 0 where the database does not say."""
+    """Physical offset up to which the log has been dispatched to the queues; 0 if not recorded."""
     value = database.get(OFFSETS, CHECKPOINT_KEY)
     try:
         return parse_built(value) if value is not None else 0
@@ -72,11 +72,11 @@ def built_up_to(database: Database) -> int:
 
 
 class RocksQueue:
-    """One queue of the database. A unit that is too short to be one is passed over, as a broker does."""
+    """One queue of the database. Units that are too short are skipped, as by a broker."""
 
     def __init__(self, layout: StoreLayout, database: Database, topic: str, queue_id: int) -> None:
         self.topic, self.queue_id = topic, queue_id
-        self.path = os.path.join(database.path, topic, str(queue_id))  # a name for words: no such directory exists
+        self.path = os.path.join(database.path, topic, str(queue_id))  # only for messages: there is no such directory
         self.segments = Segments.of([])
         self._layout, self._database = layout, database
 
@@ -91,17 +91,17 @@ class RocksQueue:
 
     @cached_property
     def last(self) -> RocksOffset | None:
-        """Of the last message; None where there never was one."""
+        """The recorded last message; None if there never was one."""
         return self._read_bound(MAX)
 
     @cached_property
     def first(self) -> RocksOffset | None:
-        """Of the first message in the log, as a broker noted it when it was last asked; None where it never was."""
+        """The recorded first message in the log, as of a broker's last look-up; None if there was no look-up."""
         return self._read_bound(MIN)
 
     @property
     def there(self) -> bool:
-        """Whether the database has anything of the queue."""
+        """Whether the database contains anything of the queue."""
         return self.last is not None or self.first is not None or self.unit(0) is not None
 
     @property
@@ -111,9 +111,9 @@ class RocksQueue:
 
     @cached_property
     def recovered(self) -> QueueEnd:
-        """The end as the database says it; nothing is looked through (recover of this store does nothing).
+        """The recorded end, unchecked (recover of this store does nothing).
 
-        ``end`` counts messages: nothing here lies at a byte.
+        ``end`` counts messages, as there are no byte positions here.
         """
         if self.last is None:
             return QueueEnd(0, NO_OFFSET)
@@ -126,7 +126,7 @@ class RocksQueue:
 
         Args:
             min_physical_offset: where the log begins.
-            release: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
+            release: unused, as all releases have the same rule; see :class:`rmqtool.store.queues.reader.ConsumeQueue`.
         """
         noted = self.first.queue_offset if self.first is not None else 0
         if self.first is not None and self.first.physical_offset >= min_physical_offset:
@@ -149,7 +149,7 @@ class RocksQueue:
         return answer if answer >= 0 else noted
 
     def unit(self, queue_offset: int) -> RocksUnit | None:
-        """The unit of a queue offset; None without one."""
+        """The unit of a queue offset; None if there is none."""
         if not 0 <= queue_offset <= _MOST or not -(2**31) <= self.queue_id < 2**31:
             return None
         value = self._database.get(UNITS, unit_key(self.topic, self.queue_id, queue_offset))
@@ -158,17 +158,17 @@ class RocksQueue:
         return None
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """As :meth:`unit`, with its ordinal."""
+        """Like :meth:`unit`, as :class:`QueueEntry`."""
         unit = self.unit(queue_offset)
         return QueueEntry(queue_offset, *unit[:3]) if unit is not None else None
 
     def units(
         self, start: int = 0, stop: int | None = None, *, beyond: bool = False
     ) -> Iterator[tuple[int, RocksUnit]]:
-        """(queue offset, unit) of those that are there of [start, stop), up to the queue's end.
+        """(queue offset, unit) of the existing units in [start, stop), up to the queue's end.
 
         Args:
-            beyond: also behind that end; then ``stop`` must be given.
+            beyond: also units behind that end; requires ``stop``.
         """
         end = self.max_offset if stop is None else stop if beyond else min(stop, self.max_offset)
         low = max(start, 0)
@@ -180,7 +180,7 @@ class RocksQueue:
                 yield parse_unit_key(key).queue_offset, parse_unit(value)
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
-        """(queue offset of the first, units as entries of a queue file) for parts of [start, stop) without a gap."""
+        """(queue offset of the first unit, units as entries of a queue file) for contiguous parts of [start, stop)."""
         first, rows = 0, list[tuple[int, int, int]]()
         for queue_offset, unit in self.units(start, stop):
             if rows and (queue_offset != first + len(rows) or len(rows) == _STEP):
@@ -193,23 +193,23 @@ class RocksQueue:
             yield first, as_array(build(rows))
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
-        """As :meth:`units`, as entries."""
+        """Like :meth:`units`, as :class:`QueueEntry`."""
         for queue_offset, unit in self.units(start, stop):
             yield QueueEntry(queue_offset, *unit[:3])
 
 
 def rocks_queue_names(layout: StoreLayout, *, units: bool = False) -> list[tuple[str, int]]:
-    """(topic, queue id) of every queue that the database says an end of, sorted.
+    """(topic, queue id) of every queue whose end is recorded in the database, sorted.
 
     Args:
-        units: also of those that have units only, which a broker does not see.
+        units: also queues that only have units, which a broker does not see.
     """
     database = queue_database(layout)
     return [] if database is None else queue_names(database, units=units)
 
 
 def queue_names(database: Database, *, units: bool = False) -> list[tuple[str, int]]:
-    """As :func:`rocks_queue_names`, of a database."""
+    """Like :func:`rocks_queue_names`, for a database."""
     names = set()
     for key, _value in database.items(OFFSETS):
         with suppress(FormatError):
@@ -234,7 +234,7 @@ def _with_units(database: Database) -> Iterator[tuple[str, int]]:
 
 
 def is_name(topic: str) -> bool:
-    """Whether a topic can be written in UTF-8: JSON may have halves of characters."""
+    """Whether a topic can be encoded as UTF-8: JSON may contain lone surrogates."""
     try:
         topic.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

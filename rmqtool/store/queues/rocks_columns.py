@@ -1,4 +1,4 @@
-"""Units of a queue in RocksDB as columns: those of consecutive messages are read as a range."""
+"""Units of a queue in RocksDB as columns; units of consecutive messages are read as a range."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from rmqtool.store.queues.rocks import RocksQueue
 
 Column = np.ndarray[Any, np.dtype[Any]]
 UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
-_SPARSE = 8  # queue offsets for each message up to which a range is read at once
+_SPARSE = 8  # up to this many queue offsets per wanted unit, the range is read as a whole
 
 
 def units_at(queue: RocksQueue, offsets: Column) -> Column:
-    """The units at some queue offsets, as far as they are there, ascending, of ``UNIT_TYPE``. Others may be among them.
+    """The existing units at some queue offsets, ascending, of ``UNIT_TYPE``; may include others in between.
 
     Raises:
         CorruptFile: a part of the database cannot be read.

@@ -1,7 +1,7 @@
-"""Queues in RocksDB as a broker has them after its next start: what the database has, and what the log has beyond it.
+"""Queues in RocksDB in the state after a broker's next start: the database plus the rest of the log.
 
-A killed broker loses what its databases had in memory, often all of it; a start dispatches the log again from where the
-database ends. The same is done here in memory, and nothing is written.
+A killed broker loses what its databases had in memory, often everything; a start dispatches the log again from where
+the database ends. This does the same in memory, and writes nothing.
 
 Source: store.queue.RocksDBConsumeQueueStore (5.3.3, 5.5.0); releases-5.4-5.5 4.
 """
@@ -34,10 +34,10 @@ _UNBUILT: "WeakKeyDictionary[StoreLayout, dict[Key, Units]]" = WeakKeyDictionary
 
 
 def rocks_queues_of(layout: StoreLayout) -> list[RocksQueue]:
-    """Every queue of the database, sorted by topic and queue id; none where queues are files.
+    """Every queue of the database, sorted by topic and queue id; empty if queues are files.
 
     Raises:
-        MissingRuntime: no library to read the database.
+        MissingRuntime: the library to read the database is not installed.
         CorruptFile: it cannot be read.
     """
     database = queue_database(layout)
@@ -48,10 +48,10 @@ def rocks_queues_of(layout: StoreLayout) -> list[RocksQueue]:
 
 
 def open_rocks_queue(layout: StoreLayout, topic: str, queue_id: int) -> RocksQueue | None:
-    """One queue of the database, or None where it has none of that name, or where queues are files.
+    """A queue of the database; None if it has none of that name, or queues are files.
 
     Raises:
-        MissingRuntime, CorruptFile: as :func:`rocks_queues_of`.
+        MissingRuntime, CorruptFile: see :func:`rocks_queues_of`.
     """
     database = queue_database(layout)
     if database is None or not -(2**31) <= queue_id < 2**31 or not is_name(topic):
@@ -61,10 +61,10 @@ def open_rocks_queue(layout: StoreLayout, topic: str, queue_id: int) -> RocksQue
 
 
 def built_only_to(log: CommitLog) -> int | None:
-    """Physical offset from which on messages of the log are not in the queues in RocksDB; None where all are.
+    """Physical offset from which on messages of the log are missing in the RocksDB queues; None if none is.
 
     Raises:
-        MissingRuntime: no library to read the database.
+        MissingRuntime: the library to read the database is not installed.
         CorruptFile: it cannot be read.
     """
     database = queue_database(log.layout)
@@ -75,10 +75,10 @@ def built_only_to(log: CommitLog) -> int | None:
 
 
 def unbuilt_units(layout: StoreLayout, database: Database) -> "dict[Key, Units]":
-    """What the log has for each queue beyond the end of the database, by queue offset. It is found once for a layout.
+    """The units that the log has for each queue beyond the end of the database, by queue offset; cached per layout.
 
     Returns:
-        Topic and queue id to a record array with the columns offset, physical, size, tags and time, all int64.
+        By topic and queue id, a record array with the columns offset, physical, size, tags and time, all int64.
     """
     if layout not in _UNBUILT:
         log = CommitLog(layout)
@@ -94,9 +94,10 @@ def _queue(layout: StoreLayout, database: Database, key: Key, unbuilt: "dict[Key
 
 
 def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
-    """The units of the records from a physical offset on, up to the first damage: there a start ends the log.
+    """The units of the records from a physical offset on, up to the first damage, where a start truncates the log.
 
-    Whether light queues are dispatched to, each message says: only such a broker writes their offsets into it.
+    Light queues are included for messages that have their offsets, as only a broker that dispatches to them writes
+    those.
     """
     import numpy as np
 
@@ -125,7 +126,7 @@ def _dispatch(log: CommitLog, built: int) -> "dict[Key, Units]":
                 break
     finally:
         readahead.close()
-    return {key: _latest(np.concatenate(some)) for key, some in parts.items()}
+    return {key: _latest(np.concatenate(units)) for key, units in parts.items()}
 
 
 def _puts(batch: "RecordBatch") -> "Iterator[tuple[Key, QueuePuts]]":
@@ -148,7 +149,7 @@ def _units(puts: "QueuePuts") -> "Units":
 
 
 def _latest(units: "Units") -> "Units":
-    """By queue offset; of several with one offset the last, which a broker puts over the others."""
+    """Sort by queue offset; of units with the same offset keep the last, which overwrites the others in a broker."""
     import numpy as np
 
     ordered = units[np.argsort(units["offset"], kind="stable")]
@@ -158,7 +159,7 @@ def _latest(units: "Units") -> "Units":
 
 
 class _GrownQueue(RocksQueue):
-    """A queue with what the log has beyond the database."""
+    """A queue extended by what the log has beyond the database."""
 
     def __init__(self, layout: StoreLayout, database: Database, topic: str, queue_id: int, unbuilt: "Units") -> None:
         super().__init__(layout, database, topic, queue_id)

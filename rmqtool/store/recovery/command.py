@@ -13,7 +13,7 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
-from rmqtool.store.config.fit import unfit
+from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
@@ -89,7 +89,7 @@ def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) ->
 
 def _beside(layout: StoreLayout, report: RecoveryReport, said: list[str]) -> RecoveryReport:
     """A report with what tier and configuration have to do with it."""
-    return replace(beside_tier(layout, report, said), unfit=unfit(layout))
+    return replace(beside_tier(layout, report, said), unfit=misfit_warnings(layout))
 
 
 def _plan_in(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
@@ -138,8 +138,8 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     warnings = heed(layout, "recover")
     layout = layout.passing_over()
     report = _plan(layout, _recovering(whole=True, **options), backup, warnings)
-    words = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
-    ignored = [f"{reason}: {words}" for reason in (layout.passed or {}).values()]
+    consequence = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
+    ignored = [f"{reason}: {consequence}" for reason in (layout.passed or {}).values()]
     return replace(report, warnings=[*report.warnings, *ignored])
 
 

@@ -106,6 +106,16 @@ def of_made_whole(recovery: Recovery) -> list[str]:
         f"topic {topic!r} has neither settings nor queues, and so was deleted: its {messages} messages are in no queue"
         for topic, messages in sorted(mended.deleted.items())
     ]
+    texts += [
+        f"topic {topic!r} was deleted and made again: its {counted(messages, 'message')} from before "
+        f"{'is' if messages == 1 else 'are'} in no queue"
+        for topic, messages in sorted(mended.remade.items())
+    ]
+    texts += [
+        f"{queue} was numbered from 0 on again: its {counted(messages, 'message')} from before "
+        f"{'is' if messages == 1 else 'are'} not in it ({command_line('salvage', 'STORE', 'NEWSTORE')} numbers all)"
+        for queue, messages in sorted(mended.again.items())
+    ]
     if mended.irregular:
         more = f" and {len(mended.irregular) - _NAMED} more" if mended.irregular[_NAMED:] else ""
         texts.append(
@@ -114,7 +124,8 @@ def of_made_whole(recovery: Recovery) -> list[str]:
         )
     if mended.gaps:
         texts.append(
-            f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
+            f"{counted(mended.gaps, 'message is', 'messages are')} missing in the log between others, and nothing can "
+            f"be put in for {'it' if mended.gaps == 1 else 'them'} "
             f"({command_line('check', 'STORE')} tells where)"
         )
     if mended.fillers:

@@ -15,7 +15,7 @@ from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.mending import command_of, cut_short, way_on_alone
+from rmqtool.store.layout.mending import cut_short, remedy_command, remedy_for_only_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -187,8 +187,8 @@ class _Run:
         if not cut_short(files, layout.conf, known):
             return
         (file,) = files
-        way = way_on_alone(file, known)
-        advice = f"{command_of(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        way = remedy_for_only_file(file, known)
+        advice = f"{remedy_command(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(

@@ -34,7 +34,8 @@ class LogVerdict:
         first_file: the first that was checked, and why that one.
         lost_from: physical offset from which on intact messages go because the user named it; None where the log ends
             at damage or at its own end.
-        last_store_timestamp: of the last message that was checked, ms; 0 without one.
+        last_store_timestamp: of the last message that was checked, ms, or of the last one before the check where it met
+            none; 0 without one.
         last_record: physical offset of that message, where the rules need it.
         dispatched_from: all records from there on went to queues that lacked them; None where none did.
         known: physical offset after the last message that a queue knew before; -1 without one.
@@ -144,6 +145,8 @@ class _LogCheck:
             readahead.close()
         if number + 1 < len(files):
             files[number + 1].release()  # it may have been read ahead
+        if not self._last_store_timestamp and not rules.exactly:
+            self._last_store_timestamp = self._last_before(first_file)
         stay, removed = split_at(self._loaded, file.base + end.at)
         return LogVerdict(
             files=stay,
@@ -159,6 +162,15 @@ class _LogCheck:
             known=self._known,
             passed_over=self._passed_over,
         )
+
+    def _last_before(self, first_file: Segment) -> int:
+        """Store timestamp, ms, of the last message in front of a file; 0 without one."""
+        for file in reversed(self._files[: self._files.index(first_file)]):
+            _end, last = check_records(file.view(), 0, file.size, crc=False)
+            file.release()
+            if last is not None:
+                return last
+        return 0
 
     def _open(self, file: Segment, at: int = 0) -> tuple[memoryview, int]:
         """A file's bytes, and how far a broker can read records in it from a byte on."""

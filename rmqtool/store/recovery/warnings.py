@@ -54,8 +54,8 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
 def of_other_names(inputs: StoreInputs) -> list[str]:
     """Files of the log that were renamed or swapped."""
     return [
-        f"{place.path}: its records say that it begins at {place.told}: if it was renamed, give it the name "
-        f"{name_of(place.told)} again before anything is written; {command_line('salvage')} reads it there"
+        f"{place.path}: its records say that it begins at {place.stated_base}: if it was renamed, give it the name "
+        f"{name_of(place.stated_base)} again before anything is written; {command_line('salvage')} reads it there"
         for place in misnamed(inputs.log.segments.files, inputs.log.file_size)
     ]
 

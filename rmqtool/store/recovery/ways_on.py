@@ -2,7 +2,7 @@
 
 import os
 
-from rmqtool.store.layout.mending import command_of, way_on
+from rmqtool.store.layout.mending import remedy_command, remedy_for
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
@@ -17,9 +17,11 @@ def ways_on(recovery: Recovery) -> list[str]:
     refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
     sizes = {file.path: file.size for file in log.segments.files}
     last = max(sizes, key=os.path.basename, default=None)
-    by_file = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
+    by_file = [remedy_for(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     # one command mends all files that it can mend
-    ways = list(dict.fromkeys(f"{command_of(way, layout)}: {way.does}" if way.command else way.does for way in by_file))
+    ways = list(
+        dict.fromkeys(f"{remedy_command(way, layout)}: {way.does}" if way.command else way.does for way in by_file)
+    )
     compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
     if compacted:
         ways.append(
@@ -28,7 +30,7 @@ def ways_on(recovery: Recovery) -> list[str]:
         )
     queues = [why.rpartition(": ")[0] for why in recovery.refusals if _is_of_queue(why, layout)]
     ways += [
-        way_on(path, None, log.file_size, last=False).does
+        remedy_for(path, None, log.file_size, last=False).does
         for path in filter(os.path.isdir, queues)
         if not path.rpartition(os.sep)[2].isdecimal()
     ]

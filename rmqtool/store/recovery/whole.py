@@ -21,6 +21,7 @@ from rmqtool.progress import stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch, entries_of
 from rmqtool.store.dispatch.light import light_queue_id
+from rmqtool.store.dispatch.lives import find_remade
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
@@ -50,6 +51,8 @@ class Mended(NamedTuple):
         index_keys: how many keys were put into them.
         irregular: queues that the log does not determine, in words.
         deleted: messages by topic that has neither settings nor queues.
+        remade: messages by topic that was deleted and made again, of before that.
+        again: messages of queues that were numbered from 0 on again otherwise, of before that; queues in words.
         gaps: messages that the log lacks between others of their queue.
         fillers: of them, those for which fillers were written that are in the way of others.
         compared: bytes of the log that were held against queues and index.
@@ -60,6 +63,8 @@ class Mended(NamedTuple):
     index_keys: int
     irregular: list[str]
     deleted: dict[str, int]
+    remade: dict[str, int]
+    again: dict[str, int]
     gaps: int
     fillers: int
     compared: int
@@ -94,7 +99,7 @@ class _Making:
         self._tags = _Tags(inputs)
         self._tier = Tier.of(inputs.layout)
         self._queues: dict[QueueKey, WholeQueue | None] = {}
-        self._deleted = Counter[str]()
+        self._deleted, self._remade, self._again = Counter[str](), Counter[str](), dict[str, int]()
         fitted = (file for file in verdict.files if isinstance(file, FittedFile))
         self._blanks = [file.blank for file in fitted if file.blank is not None]
         self._compared = 0
@@ -115,6 +120,7 @@ class _Making:
                 whole_index = WholeIndex(index, self._verdict.min_offset)
             self._compare(whole_index)
             ends = {} if inputs.quick else self._other_ends()
+            self._leave_former_out()
             for key, whole in self._queues.items():
                 if whole is not None:
                     whole.finish(ends.get(key, 0))
@@ -143,15 +149,33 @@ class _Making:
             index_files=0 if whole_index is None or whole_index.complete else len(index.files) - whole_index.good,
             index_keys=index.added - before,
             irregular=[
-                f"topic {topic!r} queue {queue_id}"
+                _in_words(topic, queue_id)
                 for (topic, queue_id), whole in sorted(self._queues.items())
                 if whole is not None and whole.irregular
             ],
             deleted=dict(self._deleted),
+            remade=dict(self._remade),
+            again=self._again,
             gaps=sum(whole.gaps for whole in self._queues.values() if whole is not None),
             fillers=sum(whole.fillers for whole in self._queues.values() if whole is not None),
             compared=self._compared,
         )
+
+    def _leave_former_out(self) -> None:
+        """Messages from before their topics were deleted and made again are in no queue."""
+        queues = {key: whole for key, whole in self._queues.items() if whole is not None}
+        remade = {}
+        if not self._inputs.quick:  # which does not look at all queues of a topic
+            remade = find_remade({key: (whole.lives, whole.is_on_disk) for key, whole in queues.items()})
+        for (topic, queue_id), whole in sorted(queues.items()):
+            if topic not in remade:
+                if whole.lives.former:
+                    self._again[_in_words(topic, queue_id)] = whole.lives.former
+                continue
+            self._remade[topic] += whole.lives.former
+            if queue_id in remade[topic]:
+                whole.leave_out()
+                self._remade[topic] += whole.lives.messages
 
     @property
     def _wanted(self) -> bool:
@@ -237,6 +261,7 @@ class _Making:
         tags, unloaded = self._tags.of(*key), key in self._damaged
         whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
         whole.blanks, whole.first_end = self._blanks, self._verdict.files[0].end
+        whole.log_end = self._verdict.end
         return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
@@ -305,6 +330,10 @@ class _Making:
             if end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big") == file.size - end.at:
                 return
             at = next_record(view, file.base, end.at + 1, limit)
+
+
+def _in_words(topic: str, queue_id: int) -> str:
+    return f"topic {topic!r} queue {queue_id}"
 
 
 class _Tags:

@@ -60,7 +60,7 @@ def prepare_compaction(recovery: Recovery, change: Change, say: Say) -> None:
     if not rules.compacted_topics or not layout.conf.flag("enableCompaction", True) or not recovery.verdict.files:
         return
 
-    def opened(topic: str, queue_id: int) -> EntryQueue | AnyQueue | None:
+    def open_queue(topic: str, queue_id: int) -> EntryQueue | AnyQueue | None:
         queue = recovery.queues.get((topic, queue_id))
         if queue is None or isinstance(queue, BatchQueueBuilder):
             return open_any_queue(layout, topic, queue_id)
@@ -72,7 +72,7 @@ def prepare_compaction(recovery: Recovery, change: Change, say: Say) -> None:
 
     ahead = {(queue.topic, queue.queue_id) for queue in compaction_queues_of(layout) if is_ahead(queue)}
     names = {key for key in recovery.queues if key[0] in rules.compacted_topics}
-    builder = CompactionBuilder(layout, opened=opened, names=names, left=ahead)
+    builder = CompactionBuilder(layout, opened=open_queue, names=names, left=ahead)
     for action in builder.prepare(change):
         verb, _, name = action.partition(" ")
         say(verb, layout.path(name))

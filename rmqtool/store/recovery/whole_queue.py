@@ -17,6 +17,7 @@ from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.lives import Lives
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder, QueueFile
@@ -48,6 +49,7 @@ class WholeQueue:
         blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
         ends_at: ordinal at which it ends again, where no message of the log says it; None for a queue that did.
         irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
+        lives: of the queue; it gets the messages of the present one.
     """
 
     unit: ClassVar[int] = UNIT
@@ -58,15 +60,17 @@ class WholeQueue:
     ) -> None:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
         self._before = list(queue.files)  # as the start leaves them; these are only read
+        self._bounds = queue.min_logic_offset, queue.max_physical_offset
+        self.lives = Lives()
         self._removed = list(queue.removed)
         self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
         self._next: int | None = None  # ordinal after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = self.fillers = 0
-        self.first_end = 0  # physical offset behind the first file of the log
+        self.first_end = self.log_end = 0  # physical offsets behind the log's first file, and behind its last record
         self.blanks: list[tuple[int, int]] = []
         self.ends_at: int | None = None
-        self.irregular = False
+        self.irregular = self._is_left_out = False
 
     # -- what the queue holds before --------------------------------------------------------------------------------
 
@@ -129,6 +133,33 @@ class WholeQueue:
             ordinals: their queue offsets.
             times: their store timestamps.
         """
+        counts = units["batch_size"].astype(np.int64) if self.unit == BATCH_UNIT else None
+        for rows, begins in self.lives.take(ordinals, units["physical_offset"].astype(np.int64), times, counts):
+            if begins:
+                self._begin_again()
+            self._take(units[rows], ordinals[rows], times[rows])
+
+    def _begin_again(self) -> None:
+        """What was taken is of a former life: nothing of it belongs into the queue."""
+        queue = self.queue
+        queue.files, queue.removed = list(self._before), list(self._removed)
+        queue.min_logic_offset, queue.max_physical_offset = self._bounds
+        self.irregular = self._writing = False
+        self._next = None
+        self.put_in = self.taken_out = self.gaps = self.fillers = 0
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the queue has files, or had some before the start."""
+        return bool(self._removed) or any(file.source is not None for file in self._before)
+
+    def leave_out(self) -> None:
+        """All of its messages are of a former life of the topic, and it has no files: it gets none."""
+        self._begin_again()
+        self.queue.files, self.queue.added = [], 0
+        self._is_left_out = True
+
+    def _take(self, units: Units, ordinals: Column, times: Column) -> None:
         if self.irregular or not len(units):
             return
         steps = np.diff(ordinals)
@@ -278,13 +309,18 @@ class WholeQueue:
         """End the queue behind the last message of the log.
 
         Args:
-            at_least: where the queue ended once, as something else tells; it counts where the log has no message of it.
+            at_least: where the queue ended once, as something else tells; it counts where the log has no message of it,
+                and where its entries up to there lead to damaged ones.
         """
-        if self.irregular:
+        if self.irregular or self._is_left_out:
             return
         if self._next is None:
             self._finish_old(at_least)
-        elif not self._writing and self._end > self._next:
+        elif self._keeps(self._next, at_least):
+            if self._writing:
+                self._write(self._units(self._next, at_least), np.zeros(at_least - self._next, np.int64))
+            self._next = at_least
+        if self._next is not None and not self._writing and self._end > self._next:
             self.taken_out = self._end - self._next
             self._cut(self._next)
         if self._writing:
@@ -294,6 +330,17 @@ class WholeQueue:
                 for file in self._before
                 if file.source is not None and file.source.path not in kept and file.source not in self._removed
             ]
+
+    def _keeps(self, first: int, stop: int) -> bool:
+        """Whether entries behind the last message of the log stay: the queue ended behind them once.
+
+        They lead to what is damaged in the log, in front of its end.
+        """
+        if stop <= first or stop > self._end:
+            return False
+        units = self._units(first, stop)
+        places = np.concatenate(([self.lives.last], units["physical_offset"], [self.log_end])).astype(np.int64)
+        return bool((np.diff(places) > 0).all() and (units["size"] > 0).all())
 
     def _finish_old(self, at_least: int) -> None:
         """A queue whose messages have all expired: its end is where the next message goes, and stays.
@@ -343,7 +390,7 @@ class WholeBatchQueue(WholeQueue):
     unit = BATCH_UNIT
     dtype = BATCH_CQ_ENTRY.dtype
 
-    def take(self, units: Units, ordinals: Column, times: Column) -> None:
+    def _take(self, units: Units, ordinals: Column, times: Column) -> None:
         """Records of the queue, in the order of the log; ``ordinals`` are those of their first messages."""
         fits = (units["base_queue_offset"] >= 0) & (units["batch_size"] >= 0)
         units, times = units[fits], times[fits]
@@ -361,6 +408,10 @@ class WholeBatchQueue(WholeQueue):
 
     _last_end = 0
 
+    def _begin_again(self) -> None:
+        super()._begin_again()
+        self._last_end = 0
+
     def _place_of(self, physical: int) -> int:
         """Number of the unit of a record; where there is none, that of the queue's first unit."""
         for file in self._before:
@@ -369,6 +420,9 @@ class WholeBatchQueue(WholeQueue):
             if len(places):
                 return file.base // self.unit + int(places[0])
         return 0
+
+    def _keeps(self, first: int, stop: int) -> bool:
+        return False  # its units are not numbered by queue offsets
 
     def _same(self, has: Units, units: Units, times: Column) -> Column:
         same = np.ones(len(units), bool)

@@ -1,1 +1,1 @@
-"""Where brokers of 4.9 and of 5.3 differ."""
+"""Differences between the recoveries of 4.9, 5.3 and 5.5 brokers."""

@@ -1,7 +1,7 @@
-"""The commit-log file at which a broker begins its check (CommitLog.recoverNormally, recoverAbnormally).
+"""Find the commit-log file at which a broker starts its check (CommitLog.recoverNormally, recoverAbnormally).
 
-After a clean stop 4.9 takes the last three files, 5.3 the newest file that begins where queues still know the log.
-After a crash both go by store times and the checkpoint.
+After a clean stop 4.9 takes the last three files, 5.3 the newest file that begins before the end of the queues. After a
+crash both compare store times with the checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +13,18 @@ from formats.message.read import HEADS, HOSTS_V6, Record, is_java_int, read
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 
-SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
-_MAGIC, _SYS_FLAG = HEADS[0].field("magic"), HEADS[0].field("sys_flag")  # at the same places in all heads
+SCANNED_FILES = 3  # number of last files checked after a clean stop (4.9)
+_MAGIC, _SYS_FLAG = (
+    HEADS[0].field("magic"),
+    HEADS[0].field("sys_flag"),
+)  # these fields have the same offsets in every head
 _PHYSICAL_OFFSET = HEADS[0].field("physical_offset")
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 _LARGEST_HEAD = max(head.size for head in HEADS.values())
 
 
 def first_checked(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
-    """(number of the file, why that one), by the rules of 4.9."""
+    """(number of the file, reason), by the rules of 4.9."""
     if aborted:
         return _after_crash(files, conf, point, MAGIC_V1)
     return max(0, len(files) - SCANNED_FILES), "clean stop: the last three files are checked"
@@ -30,10 +33,10 @@ def first_checked(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, 
 def first_checked_v5(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
 ) -> tuple[int, str]:
-    """(number of the file, why that one), by the rules of 5.3.
+    """(number of the file, reason), by the rules of 5.3.
 
     Args:
-        known: end of the last message that any queue knows.
+        known: end of the last message in any queue.
     """
     if aborted:
         return _after_crash(files, conf, point, MAGIC_V1, MAGIC_V2)
@@ -44,7 +47,7 @@ def first_checked_v5(
 
 
 def known_number(files: list[Segment], known: int) -> int:
-    """The newest file that begins at or before an offset; the first one where none does."""
+    """The newest file that begins at or before an offset; the first file if none does."""
     return next((number for number in range(len(files) - 1, 0, -1) if files[number].base <= known), 0)
 
 
@@ -61,13 +64,13 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
 def first_checked_v5_5(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
 ) -> tuple[int, str]:
-    """(number of the file, why that one), by the rules of 5.5, for queues in files.
+    """(number of the file, reason), by the rules of 5.5, for queues in files.
 
-    The newest file whose first record is whole and is known to the queues; the search gives up after
+    This is the newest file whose first record is intact and is in the queues; the search ends after
     ``commitLogRecoverMaxNum`` files (CommitLog.isMappedFileMatchedRecover, ConsumeQueueStore of 5.5.0).
 
     Args:
-        known: end of the last message that any queue knows.
+        known: end of the last message in any queue.
     """
 
     def has(record: Record) -> bool:
@@ -81,11 +84,11 @@ def first_checked_v5_5(
 def first_checked_rocks_v5_5(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, ends: Sequence[int], *, aborted: bool
 ) -> tuple[int, str]:
-    """(number of the file, why that one), by the rules of 5.5 for queues in RocksDB.
+    """(number of the file, reason), by the rules of 5.5 for queues in RocksDB.
 
     Args:
-        ends: up to where each database has the log: that of the queues, and where they are on those of the index and of
-            half messages.
+        ends: how far each database has the log: that of the queues, and if enabled those of the index and of half
+            messages.
     """
     lowest = min((end for end in ends if end > 0), default=0)
     return _newest_that_fits(
@@ -96,10 +99,10 @@ def first_checked_rocks_v5_5(
 def _newest_that_fits(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, has: Callable[[Record], bool], *, aborted: bool
 ) -> tuple[int, str]:
-    """(number of the newest file whose first record is whole and known to queues and index, why that one).
+    """(number of the newest file whose first record is intact and is in queues and index, reason).
 
     Args:
-        has: whether the queues have that record.
+        has: whether the queues have a record.
     """
     most = conf.number("commitLogRecoverMaxNum", 0)
     most = most if most > 0 else 10
@@ -128,7 +131,7 @@ def _newest_that_fits(
 
 
 def has_bad_batch_numbers(record: Record) -> bool:
-    """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
+    """Whether a record has both batch numbers, whatever its flags, and ``parseLong`` or ``parseShort`` rejects one."""
     if _BATCH_MARK not in record.properties:
         return False
     properties = parse_raw(record.properties)
@@ -138,23 +141,23 @@ def has_bad_batch_numbers(record: Record) -> bool:
 
 
 def first_checked_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:
-    """(number of the file, why that one), by the rules of 5.3 for queues in RocksDB.
+    """(number of the file, reason), by the rules of 5.3 for queues in RocksDB.
 
     Args:
-        known: up to where the database has the log.
+        known: how far the database has the log.
     """
     if not aborted:
         number = known_number(files, known)
     else:
-        number = next((n for n in range(len(files) - 1, -1, -1) if _says_at_most(files[n], known)), 0)
+        number = next((n for n in range(len(files) - 1, -1, -1) if _begins_by(files[n], known)), 0)
     stop = "unclean stop" if aborted else "clean stop"
-    if number or (aborted and _says_at_most(files[0], known)):
+    if number or (aborted and _begins_by(files[0], known)):
         return number, f"{stop}: newest file that begins where the database has the log, which is up to {known}"
     return 0, f"{stop}: the database has the log up to {known}, so all files are checked"
 
 
-def _says_at_most(file: Segment, known: int) -> bool:
-    """Whether a file's first record says a physical offset up to this one, by its raw bytes."""
+def _begins_by(file: Segment, known: int) -> bool:
+    """Whether a file's first record states a physical offset up to ``known``, by its raw bytes."""
     view = file.view()
     try:
         if len(view) < _LARGEST_HEAD or _MAGIC.unpack_from(view)[0] not in (MAGIC_V1, MAGIC_V2):
@@ -165,7 +168,7 @@ def _says_at_most(file: Segment, known: int) -> bool:
 
 
 def _first_store_timestamp(file: Segment, magics: tuple[int, ...]) -> int | None:
-    """Store time of a file's first record by its raw bytes, as the broker peeks at it; None if it would not match."""
+    """Store time in the raw bytes of a file's first record, as the broker reads it; None if it cannot match."""
     view = file.view()
     try:
         if len(view) < _LARGEST_HEAD or _MAGIC.unpack_from(view)[0] not in magics:

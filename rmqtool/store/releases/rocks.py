@@ -1,4 +1,4 @@
-"""What a broker does differently in recovery where its queues are in RocksDB (storeType=defaultRocksDB).
+"""Differences in the recovery of brokers with their queues in RocksDB (storeType=defaultRocksDB).
 
 Source: store.CommitLog.recoverAbnormally, isMappedFileMatchedRecover; store.queue.RocksDBConsumeQueueStore of 5.3.3;
 releases-5.4-5.5 3 for 5.5.0.
@@ -17,13 +17,13 @@ from rmqtool.store.releases.rules import ReleaseRulesV5, StartsInsideFiles
 
 
 class RocksRules(ReleaseRulesV5):
-    """Those of 5.3.3 with RocksDB. Nothing is written by them: they say what the broker does, to the letter."""
+    """The rules of 5.3.3 with RocksDB. They are not used for writing, only to predict exactly what a broker does."""
 
     def _why_unsupported(self) -> str | None:
         return dledger_reason(self.layout)
 
     def _strange_queues(self) -> list[str]:
-        """Directories beside the database are passed over, and all topics have their queues in it."""
+        """None: directories beside the database are ignored, and all topics have their queues in it."""
         return []
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:
@@ -34,10 +34,10 @@ class RocksRules(ReleaseRulesV5):
 
 
 class RocksRulesV5_5(StartsInsideFiles, RocksRules):
-    """Those of 5.5.0 with RocksDB.
+    """The rules of 5.5.0 with RocksDB.
 
     Args:
-        ends: up to where the databases of index and half messages have the log, of those that are on.
+        ends: how far the databases of index and half messages, if enabled, have the log.
     """
 
     release: ClassVar[Release] = V5_5

@@ -1,6 +1,6 @@
-"""What brokers of 4.9 and of 5.3 do differently in recovery, beside the procedure that both have (store-engine 1.3, 4).
+"""Differences between releases in recovery, on top of the procedure that they share (store-engine 1.3, 4).
 
-:class:`ReleaseRules` are those of 4.9.8, :class:`ReleaseRulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
+:class:`ReleaseRules` has the rules of 4.9.8, :class:`ReleaseRulesV5` the changes in 5.3.3. :func:`rules_for` chooses.
 """
 
 import os
@@ -39,7 +39,7 @@ from rmqtool.store.releases.first_file import (
     known_number,
 )
 
-EVERYTHING = -(2**63)  # lower than any offset that a record can say
+EVERYTHING = -(2**63)  # lower than any offset that a record can state
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
 COMPACTED = ("cleanup.policy", "COMPACTION")  # another
@@ -47,21 +47,22 @@ _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
 class Admitted(NamedTuple):
-    """Which files of one directory the broker does not load."""
+    """The files of one directory that the broker does not load."""
 
-    refused: list[tuple[str, str]]  # (path, why); with any of these it loads nothing at all
-    removed: list[Segment]  # that it deletes, and then loads the others
+    refused: list[tuple[str, str]]  # (path, why); with any of these the broker does not start
+    removed: list[Segment]  # files that it deletes before it loads the others
 
 
 class ReleaseRules:
-    """Those of 4.9.8.
+    """The rules of 4.9.8.
 
     Attributes:
         release: the release.
-        knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
-        waits: the start dispatches messages that no queue has, and waits until that is done.
-        exactly: do what the broker does even where it loses entries or fails needlessly.
-        stumbles: which records its reader takes for damage, although they are whole; in words.
+        knows_delays: whether the delay levels are loaded before recovery, so that delayed messages get their deliver
+            time.
+        waits: whether the start dispatches messages that are missing in the queues, and waits for that.
+        exactly: do exactly what the broker does, even if it loses entries or fails needlessly.
+        stumbles: description of the intact records that its reader takes for damage.
     """
 
     release: ClassVar[Release] = V4_9
@@ -75,7 +76,7 @@ class ReleaseRules:
 
     @cached_property
     def batch_topics(self) -> set[str]:
-        """Topics whose queues are of another kind."""
+        """Topics with batch queues."""
         return set()
 
     @cached_property
@@ -88,10 +89,10 @@ class ReleaseRules:
         return []
 
     def check_forms(self) -> list[str]:
-        """Why the broker would not load the store, whatever its files hold.
+        """Why the broker would not load the store, regardless of the contents of its files.
 
         Raises:
-            Refused: the store has a form that these rules would do harm to.
+            Refused: these rules would damage this form of store.
         """
         if (reason := self._why_unsupported()) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
@@ -105,30 +106,30 @@ class ReleaseRules:
         return why_unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
-        """Load a directory: every entry must be a file of this size with a number for a name."""
+        """Check the files of a directory: all must have the same size and a numeric name."""
         refused = [(path, f"does not belong into a {kind} directory") for path in foreign]
         refused += [(f.path, f"{f.size} bytes long, not {size}") for f in files if f.size != size]
         return Admitted(refused, [])
 
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
-        """The commit-log file at which the check begins, and why; ``known`` is the end of what queues know."""
+        """The commit-log file at which the check starts, and the reason; ``known`` is the end of the queues."""
         return first_checked(files, self.conf, point, aborted=aborted)
 
     def next_start(self, files: list[Segment], known: int) -> int:
-        """The file at which the check begins after a clean stop."""
+        """The file at which the check starts after a clean stop."""
         return max(0, len(files) - SCANNED_FILES)
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        """Physical offset from which on records are dispatched while they are checked; None where none are.
+        """Physical offset from which on records are dispatched while they are checked; None if none are.
 
         Args:
-            known: end of what queues know; of batch queues the beginning of their last record.
-            unknown: from where on records may be there that no queue knows.
+            known: end of the log in the queues; for batch queues the beginning of their last record.
+            unknown: offset from which on records may be missing in the queues.
         """
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
-        """How far the broker can read records in a file, bytes: up to the first V2 record if only V1 is known."""
+        """How many bytes of a file the broker can read: up to the first V2 record if it only knows V1."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
     def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
@@ -144,7 +145,7 @@ class ReleaseRules:
         return []
 
     def _before(self, file: Segment, mark: bytes) -> int:
-        """Byte of the first record that the broker takes for damage; looked for only where a file holds their mark."""
+        """Position of the first record that the broker takes for damage; only searched if the file has the mark."""
         view = file.view()
         if not _holds(file, mark):
             return file.size
@@ -156,11 +157,11 @@ class ReleaseRules:
         return file.size
 
     def stumbles_over(self, record: Record) -> bool:
-        """Whether the broker's reader takes a whole record for damage."""
+        """Whether the broker's reader takes an intact record for damage."""
         return self._only_v1 and record.version == 2
 
     def find_end(self, file: Segment, end: End, limit: int) -> End:
-        """Where the broker takes records to end in a file, and why, given what its reader says."""
+        """Where and why the broker takes the records of a file to end, given the result of its reader."""
         if end.at == limit < file.size:
             return End(Ending.DAMAGED, end.at, self._why_stopped(file, end.at))
         return end
@@ -170,42 +171,42 @@ class ReleaseRules:
         return self.stumbles
 
     def redispatches(self, *, cut: bool) -> bool:
-        """Whether messages that no queue has after the check are dispatched.
+        """Whether messages missing in the queues after the check are dispatched.
 
         Args:
-            cut: queues knew more than the log and were cut, perhaps to less than it.
+            cut: whether queues were ahead of the log and were truncated, perhaps to less than the log.
         """
         return self.waits
 
     @property
     def counts_dispatched(self) -> bool:
-        """Whether queues are cut where they know all of the log only since its check has dispatched the rest."""
+        """Whether queues are truncated even if they only match the log because its check has dispatched the rest."""
         return False
 
     def is_blocked(self, queue: QueueBuilder) -> bool:
-        """Whether the broker fails to load a queue after it has recovered it."""
+        """Whether the broker fails to load a queue after having recovered it."""
         return False
 
     def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
-        """Find a queue's lowest offset."""
+        """Set a queue's lowest offset."""
         queue.correct_min(min_physical_offset)
 
     def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
-        """The checkpoint with the field that recovery itself sets.
+        """The checkpoint with the field that recovery sets.
 
         Args:
-            low, end: of the log.
-            last: physical offset of the last record that was checked; where none was, what the broker takes for it.
+            low, end: range of the log.
+            last: physical offset of the last record checked; if none was, the value that the broker uses.
         """
         return point
 
     def warnings(self) -> list[str]:
-        """Warnings that hold for this store whatever recovery finds."""
+        """Warnings for this store, independent of the result of recovery."""
         return []
 
 
 class ReleaseRulesV5(ReleaseRules):
-    """Those of 5.3.3."""
+    """The rules of 5.3.3."""
 
     release: ClassVar[Release] = V5_3
     knows_delays: ClassVar[bool] = True
@@ -218,7 +219,7 @@ class ReleaseRulesV5(ReleaseRules):
 
     @cached_property
     def _topics(self) -> Mapping[str, TopicConfig]:
-        """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
+        """The topics in topics.json, or in its .bak if that cannot be read, as loaded by a broker."""
         for file in ("topics.json", "topics.json.bak"):
             try:
                 if data := read_small(self.layout.path("config", file)):
@@ -271,7 +272,7 @@ class ReleaseRulesV5(ReleaseRules):
         ]
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
-        """Directories are passed over, and a last file without a byte is deleted (MappedFileQueue.doLoad)."""
+        """Ignores directories, and deletes a last file if it is empty (MappedFileQueue.doLoad)."""
         names = sorted([f.path for f in files] + foreign, key=os.path.basename)
         strange = [path for path in foreign if not os.path.isdir(path)]
         empty = [f for f in files if not f.size]
@@ -288,7 +289,7 @@ class ReleaseRulesV5(ReleaseRules):
         return known_number(files, known)
 
     def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
-        """After a clean stop all that queues do not know, but for the first message (the broker compares by ``>``)."""
+        """After a clean stop all that is missing in the queues except the first message (compared by ``>``)."""
         if aborted:
             return EVERYTHING
         return known + 1 if self.exactly else unknown
@@ -301,7 +302,7 @@ class ReleaseRulesV5(ReleaseRules):
         return has_bad_batch_numbers(record)
 
     def find_end(self, file: Segment, end: End, limit: int) -> End:
-        """A blank is one only where its length fits the file, as any record's must."""
+        """Accepts a blank only if its length fits the file, as for any record."""
         end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
             stated, room = blank_room(file.view(), end.at), limit - end.at
@@ -310,17 +311,17 @@ class ReleaseRulesV5(ReleaseRules):
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
-        """The broker does not, and its next start then leaves out the first of these messages."""
+        """The broker does not, and its next start then skips the first of these messages."""
         return self.waits or (cut and not self.exactly)
 
     def is_blocked(self, queue: QueueBuilder) -> bool:
-        """A last file without entries: the last entry is looked for in front of it (ConsumeQueue.correctMinOffset)."""
+        """True for a last file without entries: the broker reads the last entry before its start (correctMinOffset)."""
         if isinstance(queue, BatchQueueBuilder):
             return False
         return queue.min_logic_offset < queue.end and not queue.files[-1].wrote
 
     def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
-        """A binary search in the first file; the queue's end where its last entry is too old."""
+        """A binary search in the first file; the queue's end if its last entry is too old."""
         if isinstance(queue, BatchQueueBuilder):
             queue.correct_min(min_physical_offset)
             return
@@ -401,7 +402,7 @@ class StartsInsideFiles(ReleaseRulesV5):
 
 
 class ReleaseRulesV5_5(StartsInsideFiles):
-    """Those of 5.5.0, and of 5.4.0, which has them too."""
+    """The rules of 5.5.0, which are also those of 5.4.0."""
 
     release: ClassVar[Release] = V5_5
 
@@ -424,24 +425,24 @@ class ReleaseRulesV5_5(StartsInsideFiles):
 
     @property
     def counts_dispatched(self) -> bool:
-        """So it does (ConsumeQueueStore.truncateDirty); all that a cut changes then are queues without an entry."""
+        """As in the broker (ConsumeQueueStore.truncateDirty); this only affects queues without entries."""
         return self.exactly
 
     def is_blocked(self, queue: QueueBuilder) -> bool:
-        """A last file without entries is no hindrance any more."""
+        """Never: a last file without entries is handled."""
         return False
 
     def next_start(self, files: list[Segment], known: int) -> int:
         return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
 
     def confirm(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
-        """Queues cannot have more than the log; a broker that goes by a later offset would find no file to begin at."""
+        """Limits the queues' offset to the log's end; with a later one a broker would find no file to begin at."""
         point = super().confirm(point, low=low, end=end, last=last)
         return point._replace(logics_physical_offset=min(point.logics_physical_offset, end))
 
 
 _RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
-"""By release, the oldest first. A release without an entry recovers as the one before it."""
+"""By release, oldest first. A release without an entry has the rules of the one before it."""
 
 
 def _class_of(release: Release) -> type[ReleaseRulesV5]:
@@ -461,7 +462,7 @@ def _holds(file: Segment, mark: bytes) -> bool:
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
     if is_partial(view):
         return mapped.find(mark) >= 0
-    beyond = len(mark)  # a mark may begin before a hole or end behind one
+    beyond = len(mark)  # a mark may extend into a hole on either side
     return any(
         mapped.find(mark, max(start - beyond, 0), stop + beyond) >= 0
         for start, stop in extents_of(file.where, 0, file.size)
@@ -469,7 +470,7 @@ def _holds(file: Segment, mark: bytes) -> bool:
 
 
 class ChosenRules(NamedTuple):
-    """Rules, why these, and what speaks against them."""
+    """The rules of a store, why they were chosen, and a warning if they do not fit."""
 
     rules: ReleaseRules
     reason: str
@@ -477,7 +478,7 @@ class ChosenRules(NamedTuple):
 
 
 def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: bool = False) -> ChosenRules:
-    """The rules of one release, or of the one that seems to have written the store."""
+    """The rules of a given release, or of the one that seems to have written the store."""
     _, shown = version_of(layout, first_version(layout))
     seen = release_of(layout)
     reason, warning = ("asked for", None) if release else (shown, None)
@@ -493,10 +494,10 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
 
 
 def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:
-    """Those that have batch consume queues (5.x)."""
+    """Topics that have batch consume queues (5.x)."""
     return topics_with(topics, *BATCH_QUEUE)
 
 
 def topics_with(topics: Mapping[str, TopicConfig], name: str, value: str) -> set[str]:
-    """Those with this attribute (5.x)."""
+    """Topics with an attribute (5.x)."""
     return {topic for topic, config in topics.items() if (config.attributes or {}).get(name) == value}

@@ -1,1 +1,1 @@
-"""Repairs that no broker does: rebuild, expiry, damaged config files."""
+"""Repairs that no broker does: rebuilding, removing expired files, mending config files."""

@@ -1,7 +1,6 @@
-"""Mend the JSON files below ``config/``: each from the best of its generations, in agreement with queues and log.
+"""Mend the JSON files below ``config/``: use the best generation of each, and make it agree with queues and log.
 
-A file that is in order is not written at all. What is changed keeps the members that are not known here, and the form
-of its numbers.
+An intact file is not written at all. A changed file keeps unknown members, and the form of its numbers.
 """
 
 import time
@@ -24,15 +23,15 @@ from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, find_delivered, gather
 from rmqtool.store.tier.guard import DO_NOT_START
 
-_SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case: a broker needs no configuration for them, and makes it when it uses them
-_PERM = Perm.READ | Perm.WRITE  # as automatic creation gives
+_SYSTEM_TOPIC = SYSTEM_PREFIX  # case-insensitive; a broker creates the configuration of these topics itself
+_PERM = Perm.READ | Perm.WRITE  # as for automatically created topics
 _MOST = 2**63 - 1
 BUILT = "built"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """One value that becomes another; None where there was none."""
+    """One changed value; ``old`` is None for a new one."""
 
     key: str
     old: Any
@@ -42,10 +41,10 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigOutcome:
-    """What becomes of one config file.
+    """The result for one config file.
 
     Attributes:
-        source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log alone.
+        source: see :class:`rmqtool.store.config.sources.ConfigSource`; ``built``: from queues and log only.
         written: whether the file is rewritten.
     """
 
@@ -56,19 +55,19 @@ class ConfigOutcome:
     changes: list[ConfigChange] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
-    def words(self) -> Iterator[str]:
-        """The plan, a line for each thing."""
+    def describe(self) -> Iterator[str]:
+        """The plan, one line per change."""
         if self.written:
-            yield f"config/{self.file}: from {_WORDS[self.source]}: {self.reason}"
+            yield f"config/{self.file}: from {_SOURCES[self.source]}: {self.reason}"
             for change in self.changes:
                 old = "nothing" if change.old is None else change.old
                 yield f"config/{self.file}: {change.key}: {old} -> {change.new}: {change.reason}"
 
 
-_WORDS = {
+_SOURCES = {
     FILE: "itself",
     "tmp": "its .tmp",
     "bak": "its .bak",
@@ -80,10 +79,10 @@ _WORDS = {
 
 
 class ConfigDoctor:
-    """One run over all config files.
+    """Mends all config files of a store.
 
     Args:
-        now: gives the time in ms for the version of a table that changes.
+        now: returns the time in ms, for the version of a changed table.
     """
 
     def __init__(self, layout: StoreLayout, now: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
@@ -92,10 +91,10 @@ class ConfigDoctor:
         self.warnings: list[str] = []
         self._new: dict[str, bytes] = {}
         self._claimed: dict[str, int] = {}
-        self._topics: set[str] = set()  # that topics.json will have
+        self._topics: set[str] = set()  # topics in the new topics.json
 
     def run(self) -> None:
-        """Work everything out; nothing is written.
+        """Determine all changes; writes nothing.
 
         Raises:
             UnreadableStore: a file cannot be read.
@@ -109,14 +108,14 @@ class ConfigDoctor:
         if places:
             where = ", ".join(sorted(set(places.values())))
             self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
-        self._claimed = _claimed(choose(self.layout, "consumerOffset.json").value or {})
-        for name in NAMES:  # topics.json comes before those that speak of topics
+        self._claimed = _queues_in_use(choose(self.layout, "consumerOffset.json").value or {})
+        for name in NAMES:  # topics.json comes before the files that refer to topics
             if name not in places:
-                self._file(name, evidence)
+                self._mend(name, evidence)
 
-    def _file(self, name: str, evidence: Evidence | None) -> None:
+    def _mend(self, name: str, evidence: Evidence | None) -> None:
         source = choose(self.layout, name)
-        value = _apart(source.value) if source.value is not None else {}
+        value = _unshare(source.value) if source.value is not None else {}
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
         if name == METADATA and source.kind == EMPTY:
@@ -131,9 +130,9 @@ class ConfigDoctor:
         if name == "topics.json":
             changes = self._add_topics(value, evidence)
         elif name == "delayOffset.json" and evidence is not None:
-            changes = self._delays(value, evidence, lost=built)
+            changes = self._check_delays(value, evidence, lost=built)
         elif name in ("consumerOffset.json", "lmqConsumerOffset.json") and evidence is not None:
-            changes = self._offsets(name, value, evidence)
+            changes = self._check_offsets(name, value, evidence)
         if source.kind == ABSENT and not changes:
             return
         if source.kind == FILE and not changes:
@@ -141,9 +140,9 @@ class ConfigDoctor:
             return
         kind = BUILT if built and changes else source.kind
         self.outcomes.append(ConfigOutcome(file=name, source=kind, reason=source.reason, written=True, changes=changes))
-        self._new[name] = self._bytes(name, source, value, changes)
+        self._new[name] = self._build(name, source, value, changes)
 
-    def _bytes(self, name: str, source: ConfigSource, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
+    def _build(self, name: str, source: ConfigSource, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
         if source.data is not None and not changes:
             return source.data
         model = model_of(name)
@@ -151,7 +150,7 @@ class ConfigDoctor:
         return dumps(value, model.DIALECT)
 
     def _next_version(self, name: str, value: dict[Any, Any]) -> None:
-        """Each change of a table counts: name servers and slaves take it over only when its version differs."""
+        """Increase the version of a changed table, since name servers and slaves only take over a new version."""
         old = value.get("dataVersion")
         if not isinstance(old, dict):
             member = members_of(model_of(name)).get("dataVersion")
@@ -171,7 +170,7 @@ class ConfigDoctor:
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def _add_topics(self, value: dict[Any, Any], evidence: Evidence | None) -> list[ConfigChange]:
-        """Topics whose queues are there get the entry that automatic creation would give them."""
+        """Add entries for topics that have queues, as automatic creation would."""
         table = value.get("topicConfigTable") or {}
         changes = []
         used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end} if evidence else set()
@@ -193,8 +192,8 @@ class ConfigDoctor:
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
-    def _offsets(self, name: str, value: dict[Any, Any], evidence: Evidence) -> list[ConfigChange]:
-        """Consumer offsets that no queue can have move to its beginning or end."""
+    def _check_offsets(self, name: str, value: dict[Any, Any], evidence: Evidence) -> list[ConfigChange]:
+        """Move consumer offsets that are outside their queue to its beginning or end."""
         changes: list[ConfigChange] = []
         strangers: set[str] = set()
         for key, queues in (value.get("offsetTable") or {}).items():
@@ -216,14 +215,14 @@ class ConfigDoctor:
             self.warnings.append(f"config/{name}: offsets of topic {topic}, which does not exist: left as they are")
         return changes
 
-    def _delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
-        """Offsets of delay levels within their queues; a lost one is after the last message that was delivered."""
+    def _check_delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
+        """Move offsets of delay levels into their queues; a lost one is set behind the last delivered message."""
         table = value.get("offsetTable") or {}
         changes: list[ConfigChange] = []
         for level in table:
             changes += _clamp(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
         known = set(map(int, table))
-        # a level has no entry before its first delivery; where that was, its copy is in the log
+        # a level has no entry before its first delivery; after one, a copy of the message is in the log
         missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
         for level, offset in find_delivered(self.layout, evidence).items() if missing else ():
             if level not in known:
@@ -237,14 +236,14 @@ class ConfigDoctor:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def prepare(self, change: Change) -> list[str]:
-        """Hand the new files to a change; returns the plan in words."""
+        """Add the new files to a change; returns the plan as text."""
         for name, data in self._new.items():
             change.put_content(self.layout.path("config", name), data)
-        return [line for outcome in self.outcomes for line in outcome.words()]
+        return [line for outcome in self.outcomes for line in outcome.describe()]
 
 
-def _claimed(offsets: dict[Any, Any]) -> dict[str, int]:
-    """Topic to the queues that groups have offsets in: a queue without messages has no directory."""
+def _queues_in_use(offsets: dict[Any, Any]) -> dict[str, int]:
+    """Number of queues by topic for which groups have offsets; a queue without messages has no directory."""
     claimed: dict[str, int] = {}
     for key, queues in (offsets.get("offsetTable") or {}).items():
         topic, _group = split_key(key)
@@ -259,7 +258,7 @@ def _is_5(value: dict[Any, Any]) -> bool:
 
 
 def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
-    """Move one offset into a queue's range. One in front of what has expired is left: consumers go on by themselves."""
+    """Move an offset into a queue's range. One before the expired messages is kept: consumers advance by themselves."""
     low, high = limits
     offset = int(table[key])
     if 0 <= offset <= high:
@@ -271,10 +270,10 @@ def _clamp(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) 
     return [change]
 
 
-def _apart(value: Any) -> Any:
-    """A copy in which nothing is shared: brokers write a reference for what is, and cannot read it back."""
+def _unshare(value: Any) -> Any:
+    """A deep copy without shared objects, for which brokers would write references that they cannot read back."""
     if isinstance(value, dict):
-        return {key: _apart(item) for key, item in value.items()}
+        return {key: _unshare(item) for key, item in value.items()}
     if isinstance(value, list):
-        return type(value)(map(_apart, value))
+        return type(value)(map(_unshare, value))
     return value

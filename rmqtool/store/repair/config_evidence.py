@@ -1,4 +1,4 @@
-"""What queues and log prove of topics, queue ranges and delivered delay messages: config files must agree with it."""
+"""What queues and log prove about topics, queue ranges and delivered delay messages, for mending config files."""
 
 from dataclasses import dataclass, field
 
@@ -15,19 +15,21 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
 
 DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-SURE_QUEUES = 1024  # the most that a broker makes by itself (BenchmarkTest); more must be proved by as many directories
+SURE_QUEUES = (
+    1024  # the most queues that a broker creates by itself (BenchmarkTest); more need as many directories as proof
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Ranges of all queues that have a directory or messages.
+    """Facts about all queues that have a directory or messages.
 
     Attributes:
-        ranges: (topic, queue id) to (lowest, next) queue offset, by queue files and log.
-        topics: topic to the number of queues that it must have had.
-        stray: (topic, queue id) that prove nothing, because a damaged record seems to have made them.
-        other: topics with batch consume queues, whose offsets count otherwise.
-        overdue: delay levels whose first message was due before the last one of the log was stored.
+        ranges: (lowest, next) queue offset by (topic, queue id), from queue files and log.
+        topics: the number of queues that each topic must have had.
+        stray: (topic, queue id) that were probably created by a damaged record.
+        other: topics with batch consume queues, whose offsets count differently.
+        overdue: delay levels whose first message was due before the last message of the log was stored.
     """
 
     ranges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
@@ -37,12 +39,12 @@ class Evidence:
     overdue: set[int] = field(default_factory=set)
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(lowest, next) queue offset; a queue that is not there is empty."""
+        """(lowest, next) queue offset; a missing queue is empty."""
         return self.ranges.get((topic, queue_id), (0, 0))
 
 
 def gather(layout: StoreLayout) -> Evidence | None:
-    """Read queues and log once; None where there are none, or where they are in a form that is not read.
+    """Read queues and log once; None if there are none, or not in a readable form.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -63,7 +65,7 @@ def gather(layout: StoreLayout) -> Evidence | None:
         pass
     for _ in queues.finish():
         pass
-    # a queue whose files are gone is no shorter than what the tier has of it
+    # a queue whose files are gone is no shorter than its part in the tier
     known = ctx.queues_seen.begins.keys() & ctx.queues_seen.ends.keys()
     known |= ctx.tier.queues.keys() if ctx.tier is not None else set()
     evidence = Evidence(
@@ -76,19 +78,19 @@ def gather(layout: StoreLayout) -> Evidence | None:
         if queue_id >= 0:
             ids.setdefault(topic, []).append(queue_id)
     for topic, numbers in ids.items():
-        believed = [number for number in numbers if number < max(SURE_QUEUES, 2 * len(numbers))]
-        evidence.stray.extend((topic, number) for number in numbers if number not in believed)
-        if believed:
-            evidence.topics[topic] = believed[-1] + 1
+        plausible = [number for number in numbers if number < max(SURE_QUEUES, 2 * len(numbers))]
+        evidence.stray.extend((topic, number) for number in numbers if number not in plausible)
+        if plausible:
+            evidence.topics[topic] = plausible[-1] + 1
     return evidence
 
 
 def find_delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
-    """Delay level to the queue offset after the last message whose delivered copy is in the log.
+    """By delay level, the queue offset after the last message whose delivered copy is in the log.
 
-    Levels deliver in order, so all before it are delivered too. What cannot be proved is delivered again.
+    Levels deliver in order, so all messages before it have been delivered too. Unproved ones are delivered again.
     """
-    pending: dict[str, dict[int, int]] = {}  # unique key to levels and queue offsets
+    pending: dict[str, dict[int, int]] = {}  # levels and queue offsets by unique key
     offsets: dict[int, int] = {}
     for item in CommitLog(layout).walk():
         if not isinstance(item, LocatedRecord) or REAL_TOPIC.encode() not in item.record.properties:
@@ -102,7 +104,7 @@ def find_delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
         elif item.record.topic == properties[REAL_TOPIC].encode("utf-8", "surrogateescape"):
             waiting = pending.get(unique, {})
             level = next(iter(waiting), 0) if len(waiting) == 1 else 0
-            if DELAY in properties:  # what 5.x delivers does not say its level
+            if DELAY in properties:  # messages delivered by 5.x do not contain their level
                 level = _level(properties[DELAY], len(layout.conf.delay_levels))
             if level in waiting:
                 offsets[level] = max(offsets.get(level, 0), waiting.pop(level) + 1)

@@ -1,8 +1,8 @@
-"""Remove what has expired, as a broker's cleaning does, when it is asked for and not while it runs.
+"""Remove expired files like a broker's cleaning service, but on demand and while no broker is running.
 
 Source: store.DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService), MappedFileQueue,
 index.IndexService, timer.TimerMessageStore; store-engine 6. The age of a commit-log file is its modification time. The
-last file of the log, of each queue, of the index and of the timer log always stays.
+last file of the log, of each queue, of the index and of the timer log is never removed.
 """
 
 import os
@@ -43,37 +43,39 @@ DEFAULT_RESERVED_HOURS = 72
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """One file that goes."""
+    """One file to be removed."""
 
-    file: str  # below the store
+    file: str  # relative to the store
     bytes: int  # length of the file
-    diskBytes: int  # what it takes on the disk
+    diskBytes: int  # space it takes on disk
     modified: int  # ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanReport:
-    """What has expired."""
+    """The expired files."""
 
     store: str
     reservedHours: float
-    minPhyOffset: int  # before
-    newMinPhyOffset: int  # after
+    minPhyOffset: int  # before the removal
+    newMinPhyOffset: int  # after the removal
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
-    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; by callers that know groups
+    unread: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # group, topic, messages; filled in by callers that know groups
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
-    deleted: bool = False  # for good; else they lie in the backup
+    deleted: bool = False  # permanently; otherwise they are in the backup
     backup: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
 def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> list[Segment]:
-    """Oldest first, up to the first that is young enough, never the last."""
+    """Oldest first, up to the first file that has not expired; never the last."""
     expired: list[Segment] = []
     for file in files[:-1]:
         if file.mtime_ns > older_than_ns or (most is not None and len(expired) >= most):
@@ -83,7 +85,7 @@ def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> 
 
 
 def _expired_queue(segments: Segments, low: int, unit: int = UNIT) -> list[Segment]:
-    """Files whose last entry, of so many bytes, points below the log's beginning.
+    """Files whose last entry, of ``unit`` bytes, points before the log's beginning.
 
     Entries of both forms begin with the physical offset.
     """
@@ -98,15 +100,15 @@ def _expired_queue(segments: Segments, low: int, unit: int = UNIT) -> list[Segme
 
 
 def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[Segment]:
-    """Files of a queue's extension that lie wholly below what its first living entry points to."""
+    """Files of a queue's extension that are entirely before the unit that its first live entry points to."""
     for file in queue.files:
-        living = (
+        live = (
             int(code)
             for _first, units in runs_of(file.path, 0, file.size // UNIT)
             for code in units["tags_code"][units["physical_offset"] >= low][:1]
         )
-        first = next(living, 0)
-        living.close()
+        first = next(live, 0)
+        live.close()
         if is_ext_address(first):
             return [file for file in extension.files[:-1] if file.end <= real_offset(first)]
     return []
@@ -126,8 +128,8 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
 
 
 def _dispatched_to(layout: StoreLayout, log: list[Segment]) -> int:
-    """Physical offset before which queues need nothing of the log any more: behind it there are messages that no queue
-    knows yet, or that the recovery of a store that was not closed looks at."""
+    """Physical offset up to which queues no longer need the log. Messages after it may be missing in queues, or are
+    read by the recovery of a store that was not closed."""
     known, size = -1, layout.queue_size()
     for topic, queue_id, path in layout.queue_dirs():
         queue = QueueBuilder(topic, queue_id, path, size, str, layout.files_in(path))
@@ -143,7 +145,7 @@ def _dispatched_to(layout: StoreLayout, log: list[Segment]) -> int:
 
 
 def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int, list[str]]:
-    """(paths, lowest physical offset before, after, warnings)."""
+    """(paths, lowest physical offset before, and after the removal, warnings)."""
     log = layout.commit_log().files
     older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
     expired = _expired_log(log, older_than, most)
@@ -185,23 +187,23 @@ def clean(
     backup: str | None = None,
     shown: CleanReport | None = None,
 ) -> CleanReport:
-    """Remove expired files of the log, then of queues and index what points below its new beginning.
+    """Remove expired files of the log, then files of queues and index that point before its new beginning.
 
     Args:
         reserved_hours: age at which a commit-log file expires; None for ``fileReservedTime``, 72 by default.
-        most_files: remove no more files of the log than this.
-        dry_run: look only.
-        delete: for good, so that space is gained at once, on a full disk too; else the files lie in the backup. A run
-            that is killed is run again.
-        shown: a plan that was confirmed; nothing else is done.
+        most_files: maximum number of log files to remove.
+        dry_run: only report.
+        delete: delete permanently, which frees space at once, even on a full disk; otherwise files go to the backup. If
+            such a run is killed, run it again.
+        shown: a plan that was confirmed; anything that differs from it is refused.
 
     Raises:
-        Refused: the store is in use, its role forbids it, its queues would no longer fit the tier, or the plan is
-            another one by now.
-        BadValue: an age that is no number of hours.
+        Refused: the store is in use, a role forbids it, its queues would no longer fit the tier, or the plan has
+            changed.
+        BadValue: the age is not a number of hours.
         Interrupted: SIGINT or SIGTERM.
     """
-    said = heed(layout, "clean")
+    role_warnings = heed(layout, "clean")
     if reserved_hours is None:
         text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
         if not text.isdecimal() or len(text) > 9:
@@ -212,17 +214,17 @@ def clean(
     reserved_ms = int(reserved_hours * HOUR)
     if dry_run:
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
-        said += [f"{DO_NOT_START}: {danger}" for danger in _dangers(layout, paths, low)]
-        report = _report(layout, reserved_hours, paths, before, low, said + warnings)
+        role_warnings += [f"{DO_NOT_START}: {danger}" for danger in _dangers(layout, paths, low)]
+        report = _report(layout, reserved_hours, paths, before, low, role_warnings + warnings)
         for pending in pending_runs(Places.of(layout), backup):
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
         return report
     with changing(layout, "clean", backup) as change:
         if change.finished is not None and change.finished[1] == "clean":
-            # this is the command that goes on with it; how many files were asked for is done by that
+            # this command completes that run; the number of files asked for then has been removed
             return _report_finished(layout, reserved_hours, change.finished[0])
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
-        report = _report(layout, reserved_hours, paths, before, low, said + warnings)
+        report = _report(layout, reserved_hours, paths, before, low, role_warnings + warnings)
         if paths:
             refuse(layout, _dangers(layout, paths, low))
         if shown is not None and shown.files != report.files:
@@ -243,13 +245,13 @@ def clean(
 
 
 def _dangers(layout: StoreLayout, paths: list[str], low: int) -> list[str]:
-    """What a broker would do to the tier once these files are gone, and the log begins there; for people."""
+    """What a broker would do to the tier without these files, with the log beginning at ``low``; one sentence each."""
     tier = Tier.of(layout) if paths else None
     return [danger.words for danger in tier.dangers(local_ranges(layout, low=low))] if tier is not None else []
 
 
 def _report_finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:
-    """What an interrupted run has removed, that was finished just now."""
+    """The report of an interrupted run that has just been completed."""
     places = Places.of(layout)
     actions = [action for action in manifests.read(folder, places).actions if action.kept is not None]
     report = _report(layout, reserved_hours, [os.path.join(folder, str(action.kept)) for action in actions], -1, -1)
@@ -278,11 +280,12 @@ def _report_finished(layout: StoreLayout, reserved_hours: float, folder: str) ->
 def _delete(
     layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals, *, limited: bool = False
 ) -> None:
-    """Delete for good: the log from its beginning, as a broker does it, then what points below its new one. Killed in
-    between it leaves what the next run, or a broker, finds expired. It takes no room.
+    """Delete permanently: the log from its beginning, as a broker does, then files that point before its new one.
+
+    If killed in between, the next run or a broker finds the rest expired. This takes no disk space.
 
     Args:
-        limited: only so many files of the log were asked for: the same command would count again.
+        limited: whether the number of log files was limited; running the same command would start counting again.
     """
     logs = Places.of(layout).log_folders
     signals.defer()

@@ -1,4 +1,4 @@
-"""Put files right that a broker refuses to load: those of the log get their length, and what is in the way goes."""
+"""Repair files that a broker refuses to load: correct the length of log files, and remove what does not belong."""
 
 import os
 from contextlib import suppress
@@ -7,7 +7,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.mending import cut_short, default_length, way_on, way_on_alone
+from rmqtool.store.layout.mending import cut_short, default_length, remedy_for, remedy_for_only_file
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import open_queue
@@ -15,13 +15,13 @@ from rmqtool.store.recovery.whole_log import FittedFile, fit_log, warnings_of_le
 
 
 def lone_length(log: CommitLog) -> int | None:
-    """The length that the only file of a log is most likely to have had, where it was cut short; None elsewhere."""
+    """The most likely original length of a truncated log that has only one file; None otherwise."""
     alone = cut_alone(log)
     return None if alone is None else default_length(*alone)
 
 
 def cut_alone(log: CommitLog) -> tuple[Segment, int] | None:
-    """The only file of a log, where it was cut short, and the end of the last message that any queue knows."""
+    """The only file of a log if it was truncated, and the end of the last message in any queue; None otherwise."""
     files = log.segments.files
     if len(files) != 1:
         return None
@@ -35,11 +35,11 @@ def cut_alone(log: CommitLog) -> tuple[Segment, int] | None:
 
 
 class LengthMender:
-    """The files of the log, and what lies among those of the log and of queues.
+    """Repairs files of the log, and removes foreign files from log and queues.
 
     Attributes:
-        left: files that only a person can put right, with what to do.
-        warnings: what is missing in files that are put right.
+        left: files that only the user can repair, with what to do.
+        warnings: what is missing in repaired files.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -48,10 +48,10 @@ class LengthMender:
         self.warnings: list[str] = []
 
     def prepare(self, change: Change) -> list[str]:
-        """Hand it to a change; returns it in words.
+        """Add the repair to a change; returns descriptions of the steps.
 
         Raises:
-            Refused: a directory lies where only files belong.
+            Refused: there is a directory where only files belong.
         """
         steps: list[str] = []
         for path in self._foreign():
@@ -61,7 +61,7 @@ class LengthMender:
             steps.append(f"remove {self._name(path)}")
         if (alone := cut_alone(self._log)) is not None:
             if (length := default_length(*alone)) is None:
-                self.left.append(way_on_alone(*alone).does)
+                self.left.append(remedy_for_only_file(*alone).does)
             else:
                 self._log.file_size = length
         log = self._log
@@ -77,9 +77,9 @@ class LengthMender:
                 steps.append(f"{verb} {self._name(fit.path)}{how} from {fit.source.size} to {fit.size} bytes")
         sizes = {file.path: file.size for file in log.segments}
         self.left += [
-            f"{path}: {way_on(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
+            f"{path}: {remedy_for(path, sizes[path], log.file_size, last=False).does}" for path, _why in fitted.refused
         ]
-        # a last file that is short has room that was never written
+        # a short last file only lacks space that was never written
         self.warnings = warnings_of_lengths(fitted.files[:-1])
         return steps
 

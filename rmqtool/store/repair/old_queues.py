@@ -1,4 +1,4 @@
-"""Queues of which the log has no message any more: where they end is where the next message goes, so that must stay."""
+"""Queues without messages in the log: their end determines where the next message goes, so it must be preserved."""
 
 from collections.abc import Collection
 
@@ -13,19 +13,19 @@ from rmqtool.store.recovery.whole_queue import keep_end
 
 
 class OldQueues:
-    """Queues as they are on disk, with the end that they had, and no entry that leads into the log.
+    """Existing queues reduced to their end, without entries that point into the log.
 
     Args:
-        made: queues that the log has messages of.
+        made: queues with messages in the log.
 
     Attributes:
-        queues: the others, by topic and queue id.
+        queues: the other queues, by topic and queue id.
     """
 
     def __init__(self, inputs: StoreInputs, staged: StagedQueues, made: Collection[QueueKey]) -> None:
         ends = {}
         if inputs.rules.compacted_topics:
-            # their logs outlive the commit log, and a broker takes lower queue offsets for those of repeated messages
+            # compaction logs outlive the commit log, and a broker takes lower queue offsets for repeated messages
             compacted = (q for q in compaction_queues_of(inputs.layout) if q.topic in inputs.rules.compacted_topics)
             ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in compacted}
         queues = {(queue.topic, queue.queue_id): queue for queue in staged.all()}
@@ -44,7 +44,7 @@ class OldQueues:
         queue.drop_unwritten()
 
     def prepare(self, change: Change, say: Say) -> None:
-        """Hand over what changes."""
+        """Add all changed files to a change."""
         for _key, queue in sorted(self.queues.items()):
             targets = {queue.target(file) for file in queue.files}
             for file in queue.files:

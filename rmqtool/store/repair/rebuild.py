@@ -1,15 +1,16 @@
-"""Rebuild consume queues, index or checkpoint from the commit log alone, aside, and swap them in; mend config files.
+"""Rebuild consume queues, index or checkpoint from the commit log, aside, and swap them in; mend config files.
 
-The same builders as recovery has, fed with every message of the log from its first file on. For consume queues, which
-number their messages, the log must be whole but for wrong checksums of bodies: where it is damaged, recover cuts it and
-salvage goes around. Index and checkpoint number nothing, and pass damage over. Config files are mended in a store in
-any state.
+This uses the builders of recovery, fed with every message of the log from its first file on. Consume queues number
+their messages, so for them the log must be intact except for wrong body checksums; a damaged log is for recover, which
+truncates it, or salvage, which skips the damage. Index and checkpoint do not number anything, so damage is skipped.
+Config files are mended whatever the state of the store.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,25 +27,28 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BatchBuilder, RecordBatch
+from rmqtool.store.dispatch.batch import BatchBuilder, QueuePuts, RecordBatch
+from rmqtool.store.dispatch.lives import Lives, find_remade
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import next_in_file
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, find_lost, prepare_index
-from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
-from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
 from rmqtool.words import command_line, counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.repair.config_doctor import ConfigOutcome
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -58,7 +62,7 @@ _ALONE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildReport:
-    """What was built."""
+    """The result of a rebuild."""
 
     store: str
     parts: list[str]
@@ -66,34 +70,55 @@ class RebuildReport:
     queues: int
     queueEntries: int
     indexEntries: int
-    configs: list[ConfigOutcome] = field(default_factory=list)  # of the part config alone
+    configs: "list[ConfigOutcome]" = field(default_factory=list)  # only for the part config
     warnings: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # of the part files alone: what only a person can put right
+    left: list[str] = field(default_factory=list)  # only for the part files: what the user must repair
     actions: list[str] = field(default_factory=list)
     applied: bool = False
     backup: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
 @dataclass(slots=True)
-class _Met:
-    """What reading the log has met."""
+class _Observed:
+    """Observations while reading the log."""
 
     wrong_bodies: int = 0
     passed_bytes: int = 0
     last_store_timestamp: int = 0
 
 
+class _PresentLives(Dispatcher):
+    """Puts into each queue what it has since its topic was made for the last time.
+
+    Attributes:
+        lives: of each queue.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lives: dict[QueueKey, Lives] = {}
+
+    def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
+        lives = self.lives.setdefault((topic, queue_id), Lives())
+        physical = puts.entries["physical_offset"].astype(np.int64)
+        for rows, begins in lives.take(puts.queue_offset, physical, puts.store_timestamp, puts.counts)[-1:]:
+            if begins:
+                self.queues.pop((topic, queue_id), None)
+                puts = puts.since(rows.start)
+        super()._put(topic, queue_id, puts)
+
+
 class Rebuild:
-    """Dispatches the whole log into queues and an index that begin empty.
+    """Dispatches the whole log into empty queues and an empty index.
 
     Attributes:
         dispatcher: has the queues and index files that were built.
-        verdict: where the log ends; None as long as no file was read for queues.
-        tier_dangers: what a broker would do to the tier beside the queues that were built, for people.
+        verdict: where the log ends; None until a file has been read for queues.
+        tier_dangers: what a broker would do to the tier beside the new queues, one sentence each.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
@@ -101,11 +126,12 @@ class Rebuild:
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
         batch_topics = inputs.rules.batch_topics
-        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
+        self.dispatcher = _PresentLives({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
-        self._met = _Met()
-        self._left_out: set[str] = set()  # topics that were deleted
+        self._observed = _Observed()
+        self._left_out: set[str] = set()  # deleted topics
+        self._former = Counter[str]()  # messages by topic that was made again, of before that
         self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
@@ -114,8 +140,8 @@ class Rebuild:
         """Dispatch every message.
 
         Raises:
-            CorruptFile: the log does not read as a whole, or lacks messages of a queue that it should have.
-            Refused: there is no message, though queues know of some; or topics.json and queues do not agree on which
+            CorruptFile: the log is not intact, or lacks messages of a queue.
+            Refused: there are no messages, although queues have entries; or topics.json and queues disagree on which
                 topics have batch queues.
         """
         log = self.inputs.log
@@ -137,11 +163,13 @@ class Rebuild:
                 expected = file.end
                 end = self._read(file, builder)
                 file.release()
-                if "consumequeue" in self.parts and not self._goes_on(file, end, last=number + 2 >= len(files)):
+                if "consumequeue" in self.parts and not self._continues(file, end, last=number + 2 >= len(files)):
                     break
+        if "consumequeue" in self.parts:
+            self._leave_former_out()
         for queue in self.dispatcher.queues.values() if "consumequeue" in self.parts else ():
             if queue.misplaced:
-                # dispatch would move entries away from their queue offsets, and what is on disk may be better
+                # dispatch would move entries away from their queue offsets; the files on disk may be better
                 raise CorruptFile(
                     queue.path,
                     None,
@@ -149,19 +177,38 @@ class Rebuild:
                     "salvage renumbers them",
                 )
         self._need_messages()
-        if "consumequeue" in self.parts and self._tier is None:  # beside a tier all of these stay
+        if "consumequeue" in self.parts and self._tier is None:  # with a tier all of these are kept
             self._old = OldQueues(self.inputs, self._staged, self.dispatcher.queues)
-        self._say_what_was_met()
+        self._add_warnings()
         self.dispatcher.index.finish()
 
-    def _goes_on(self, file: Segment, end: End, *, last: bool) -> bool:
-        """Whether records go on in the next file.
+    def _leave_former_out(self) -> None:
+        """Messages from before their topics were deleted and made again are in no queue."""
+        lives = self.dispatcher.lives
+        there = {(topic, queue_id) for topic, queue_id, path in self._queue_dirs() if self.inputs.layout.files_in(path)}
+        remade = find_remade({key: (of_queue, key in there) for key, of_queue in lives.items()})
+        for (topic, queue_id), of_queue in sorted(lives.items()):
+            if topic in self._left_out:
+                continue
+            if queue_id in remade.get(topic, ()):
+                del self.dispatcher.queues[topic, queue_id]
+                self._former[topic] += of_queue.messages
+            if topic in remade:
+                self._former[topic] += of_queue.former
+            elif of_queue.former:
+                self.warnings.append(
+                    f"topic {topic} queue {queue_id} was numbered from 0 on again: its "
+                    f"{counted(of_queue.former, 'message')} from before get no entries (salvage numbers all)"
+                )
+
+    def _continues(self, file: Segment, end: End, *, last: bool) -> bool:
+        """Whether records continue in the next file.
 
         Args:
-            last: whether at most one file follows, which may have been made ahead and not used yet.
+            last: whether at most one file follows, which may be preallocated and unused.
 
         Raises:
-            CorruptFile: they end where they should not.
+            CorruptFile: records end where they should not.
         """
         log = self.inputs.log
         self.verdict = LogVerdict(
@@ -178,7 +225,7 @@ class Rebuild:
         return False
 
     def _read(self, file: Segment, builder: BatchBuilder) -> End:
-        """Dispatch the records of one file; where it ends, or where it cannot be gone on with."""
+        """Dispatch the records of one file; returns where it ends or becomes unreadable."""
         view, at = file.view(), 0
         while True:
             batches = recovery_batches(view, at, file.size, builder, crc=True)
@@ -190,10 +237,10 @@ class Rebuild:
                     break
             record = read(view, end.at, file.size, crc=False) if end.ending is Ending.DAMAGED else None
             if isinstance(record, Record):
-                # readers find it where its entry leads, and dispatch does not look at bodies either
+                # readers can read such a message through its entry, and dispatch does not check bodies either
                 builder.add(record)
                 at = self._dispatch(file, end.at, builder.take())
-                self._met.wrong_bodies += 1
+                self._observed.wrong_bodies += 1
                 continue
             used = has_bytes(file.path, end.at, file.size)
             if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
@@ -201,21 +248,21 @@ class Rebuild:
             at = next_in_file(file, end.at + 1)
             if at >= file.size:
                 return end
-            self._met.passed_bytes += at - end.at
+            self._observed.passed_bytes += at - end.at
 
     def _dispatch(self, file: Segment, at: int, batch: RecordBatch) -> int:
-        """Dispatch records that lie in a file from a byte on; returns the byte behind them.
+        """Dispatch records at a position of a file; returns the position after them.
 
         Raises:
-            CorruptFile: one says another position than its own.
+            CorruptFile: a record states a position that is not its own.
         """
-        # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
+        # dispatch relies on the position that a record states; entries with a wrong one would point elsewhere
         ends = at + np.cumsum(batch.size)
         wrong = np.flatnonzero(batch.physical_offset != file.base + ends - batch.size)
         if len(wrong):
             position = int(ends[wrong[0]] - batch.size[wrong[0]])
             raise CorruptFile(file.path, position, "a record that states another position than its own (see check)")
-        self._met.last_store_timestamp = int(batch.store_timestamp[-1])
+        self._observed.last_store_timestamp = int(batch.store_timestamp[-1])
         if "index" in self.parts or "consumequeue" in self.parts:
             self.dispatcher.put(batch)
         else:
@@ -230,18 +277,18 @@ class Rebuild:
             return None
         queue = self._staged.open(topic, queue_id)
         if queue is not None:
-            queue.files = []  # what is on disk is not looked at
+            queue.files = []  # start empty, ignoring the files on disk
         return queue
 
-    def _folders(self) -> list[tuple[str, int, str]]:
+    def _queue_dirs(self) -> list[tuple[str, int, str]]:
         return [*self.inputs.layout.queue_dirs(), *self.inputs.rules.batch_dirs()]
 
     def _files_of_queues(self) -> Iterator[Segment]:
         layout = self.inputs.layout
-        return (segment for _topic, _id, path in self._folders() for segment in layout.files_in(path))
+        return (segment for _topic, _id, path in self._queue_dirs() for segment in layout.files_in(path))
 
     def _need_messages(self) -> None:
-        """A log that is not there must not empty the queues that know what was in it."""
+        """Refuse a missing log, which would empty the queues that have entries for it."""
         if self.dispatcher.messages:
             return
         for segment in self._files_of_queues():
@@ -252,24 +299,29 @@ class Rebuild:
                     "path (--broker-conf)?"
                 )
 
-    def _say_what_was_met(self) -> None:
+    def _add_warnings(self) -> None:
         for topic in sorted(self._left_out) if "consumequeue" in self.parts else ():
             self.warnings.append(
                 f"topic {topic} was deleted (check: topic-deleted) and gets no queues; to have it again, make the "
                 "topic (mqadmin updateTopic), stop the broker and rebuild"
             )
-        if self._met.wrong_bodies:
+        for topic, messages in sorted(self._former.items()):
             self.warnings.append(
-                f"{counted(self._met.wrong_bodies, 'message has', 'messages have')} a body that does not match "
+                f"topic {topic} was deleted and made again (check: topic-remade): its {counted(messages, 'message')} "
+                f"from before {'gets' if messages == 1 else 'get'} no entries"
+            )
+        if self._observed.wrong_bodies:
+            self.warnings.append(
+                f"{counted(self._observed.wrong_bodies, 'message has', 'messages have')} a body that does not match "
                 "its checksum (see check)"
             )
-        if self._met.passed_bytes:
+        if self._observed.passed_bytes:
             self.warnings.append(
-                f"{self._met.passed_bytes} bytes of the log hold no message and were skipped (see check)"
+                f"{self._observed.passed_bytes} bytes of the log hold no message and were skipped (see check)"
             )
 
     def prepare(self, change: Change) -> list[str]:
-        """Hand the swap to a change; returns it in words."""
+        """Add the swap to a change; returns descriptions of the steps."""
         layout = self.inputs.layout
         steps: list[str] = []
 
@@ -309,17 +361,17 @@ class Rebuild:
                 say("put", target)
         if self._old is not None:
             self._old.prepare(change, say)
-        for topic, queue_id, path in self._folders():
+        for topic, queue_id, path in self._queue_dirs():
             if (topic, queue_id) not in self.dispatcher.queues:
-                continue  # its messages are not in the log any more, and its files tell the next queue offset
+                continue  # it has no messages in the log any more, and its files determine the next queue offset
             for segment in self.inputs.layout.files_in(path):
                 if segment.path not in folders:
                     change.remove(segment.path)
                     say("remove", segment.path)
-        self._see_tier()
+        self._check_tier()
 
-    def _see_tier(self) -> None:
-        """What a broker makes of the tier beside the new queues, and those that were kept."""
+    def _check_tier(self) -> None:
+        """Determine what a broker would do to the tier beside the new queues and those that were kept."""
         if self._tier is None:
             return
         ranges = local_ranges(self.inputs.layout)
@@ -329,7 +381,7 @@ class Rebuild:
         self.tier_dangers = [danger.words for danger in self._tier.dangers(ranges)]
 
     def _swap_checkpoint(self, change: Change, say: Say) -> None:
-        last = self._met.last_store_timestamp
+        last = self._observed.last_store_timestamp
         index = self.dispatcher.index if "index" in self.parts else self._index_on_disk()
         full = [file.end_timestamp for file in index.files if file.full]
         new = self.inputs.checkpoint._replace(
@@ -341,7 +393,7 @@ class Rebuild:
 
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
-    """Whether records end at an end-of-file blank that says its true length: what is behind it means nothing."""
+    """Whether records end at an end-of-file blank with the right length, so that what is behind it means nothing."""
     return (
         end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
     )
@@ -350,17 +402,17 @@ def is_blank(view: memoryview, end: End, size: int) -> bool:
 def rebuild(
     layout: StoreLayout, parts: tuple[str, ...], *, dry_run: bool = False, backup: str | None = None
 ) -> RebuildReport:
-    """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
+    """Rebuild parts of a stopped store under the broker's lock; replaced files are backed up.
 
     Args:
-        parts: of :data:`PARTS`; ``config``, ``timer``, ``compaction`` and ``files`` alone, since the first three go by
-            the other parts, and the other parts go by the last.
+        parts: from :data:`PARTS`; ``config``, ``timer``, ``compaction`` and ``files`` only alone, since the first three
+            depend on the other parts, and the other parts depend on the last.
 
     Raises:
-        Refused: the store is in use, was not stopped cleanly, its role forbids it, queues would not fit the tier, or
-            there is no place for the backup.
-        CorruptFile: the log does not read as a whole.
-        BadValue: one of these together with other parts.
+        Refused: the store is in use, was not stopped cleanly, a role forbids it, queues would not fit the tier, or
+            the backup cannot be created.
+        CorruptFile: the log is not intact.
+        BadValue: one of those four together with other parts.
     """
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
@@ -376,13 +428,17 @@ def rebuild(
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
-        # looked at again under the lock, and after the snapshot that the commit compares it with
+        # read again under the lock, after the snapshot that the commit compares with
         return _run(StoreLayout(layout.root, layout.conf), parts, change, warnings, apply=True)
 
 
-def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
+def _run(
+    layout: StoreLayout, parts: tuple[str, ...], change: Change, role_warnings: list[str], *, apply: bool
+) -> RebuildReport:
     left: list[str] = []
     if CONFIG in parts:
+        from rmqtool.store.repair.config_doctor import ConfigDoctor
+
         doctor = ConfigDoctor(layout)
         doctor.run()
         actions = doctor.prepare(change)
@@ -424,7 +480,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list
         parts=list(parts),
         **counts,
         configs=configs,
-        warnings=[*said, *warnings],
+        warnings=[*role_warnings, *warnings],
         left=left,
         actions=actions,
         applied=applied,

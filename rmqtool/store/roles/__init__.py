@@ -1,1 +1,1 @@
-"""What a store directory is in its cluster, and what each writing command may do to it."""
+"""The role of a store directory in its cluster, and what each writing command may do to it."""

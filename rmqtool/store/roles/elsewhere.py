@@ -1,6 +1,6 @@
-"""Messages of a store that its directory does not hold: every command and call that answers with messages asks here.
+"""Messages of a store that are not in its directory; checked by every command and call that returns messages.
 
-They are in the tier alone, in a log that is not there, or in a folder of the commit log that is missing.
+They may be only in the tier, in a log that is not there, or in a missing directory of the commit log.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,36 +14,36 @@ Asked = Callable[[str, int], bool]
 
 
 def need_readable_log(layout: StoreLayout) -> None:
-    """Refuse to answer with messages where all of them are in a log that cannot be read.
+    """Refuse to return messages if all of them are in a log that cannot be read.
 
     Raises:
-        CorruptFile: there is such a DLedger log: an empty answer would be wrong.
+        CorruptFile: there is such a DLedger log, for which an empty result would be wrong.
         UnreadableStore: a directory of the store cannot be listed.
     """
-    reason = _why_not_read(layout)
+    reason = _why_unreadable(layout)
     if reason is not None and all(file.entries for file in layout.commit_log()):
-        folder, _colon, words = reason.partition(": ")
-        raise CorruptFile(folder, None, words)
+        folder, _colon, text = reason.partition(": ")
+        raise CorruptFile(folder, None, text)
 
 
-def _why_not_read(layout: StoreLayout) -> str | None:
+def _why_unreadable(layout: StoreLayout) -> str | None:
     if not layout.dledger_dirs():
         return None
-    from rmqtool.store.log.dledger import why_not_read
+    from rmqtool.store.log.dledger import why_unreadable
 
-    return why_not_read(layout)
+    return why_unreadable(layout)
 
 
 def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]:
-    """Which parts of the log are not read, for people, one line each; nothing for a plain store.
+    """Sentences about parts of the log that are not read, one line each; none for a plain store.
 
     Args:
-        what: is not done with the messages there.
+        what: what is not done with the messages there.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
-    if (reason := _why_not_read(layout)) is not None:
+    if (reason := _why_unreadable(layout)) is not None:
         yield f"{reason}: messages are {what}"
     if (reason := missing_log_folders(layout)) is not None:
         yield f"{layout.root}: {reason}: messages in that folder are {what}"
@@ -52,12 +52,12 @@ def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]
 def tier_elsewhere(
     layout: StoreLayout, asked: Asked | None = None, what: str = "not shown", *, reads: bool = False
 ) -> Iterator[str]:
-    """How many messages are in the tier alone, for people, in one line; nothing where there are none.
+    """A sentence with the number of messages that are only in the tier; nothing if there are none.
 
     Args:
-        asked: whether the answer is of a queue (topic, queue id); all by default.
-        what: is not done with the messages.
-        reads: they are read where the segments of the tier are files of this machine.
+        asked: whether a queue is part of the answer (topic, queue id); by default all are.
+        what: what is not done with the messages.
+        reads: whether they are read if the segments of the tier are local files.
 
     Raises:
         UnreadableStore: the tier cannot be read.
@@ -65,12 +65,12 @@ def tier_elsewhere(
     if tier_sign(layout) is None:
         return
     from rmqtool.store.layout.tier_signs import tiered_folder
-    from rmqtool.store.tier.left_behind import left_behind, words_of, words_read
+    from rmqtool.store.tier.left_behind import describe_left, describe_read, left_behind
 
     left = [queue for queue in left_behind(layout) if asked is None or asked(queue.topic, queue.queueId)]
     if left and reads and tiered_folder(layout) is not None:
-        yield words_read(left)
-    elif (text := words_of(left, what)) is not None:
+        yield describe_read(left)
+    elif (text := describe_left(left, what)) is not None:
         yield text
 
 

@@ -1,8 +1,8 @@
-"""What is this directory? The role of its broker, and the forms that change what its files mean.
+"""The role of a directory's broker, and special forms that change the meaning of its files.
 
-The broker's settings say it (``brokerRole``, ``brokerId``, ``enableDLegerCommitLog``, ``enableControllerMode``,
-``messageStorePlugIn``, ``tieredStoreFilePath``, ``storePathCommitLog``), and so does what lies in the directory. A
-classic slave's directory has nothing that names the role.
+The role follows from the broker's settings (``brokerRole``, ``brokerId``, ``enableDLegerCommitLog``,
+``enableControllerMode``, ``messageStorePlugIn``, ``tieredStoreFilePath``, ``storePathCommitLog``) and from the contents
+of the directory. Nothing in a classic slave's directory shows its role.
 
 Source: store.config.MessageStoreConfig, broker.BrokerController, tieredstore.TieredMessageStore,
 store.ha.autoswitch.AutoSwitchHAService, store.dledger.DLedgerCommitLog, store.MultiPathMappedFileQueue.
@@ -23,7 +23,7 @@ EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
 
 
 class Role(StrEnum):
-    """One answer; a directory has one of the first four, and any of the others beside it."""
+    """A role or form; a directory has exactly one of the first four, and any of the others in addition."""
 
     MASTER = "master"
     SLAVE = "slave"
@@ -49,19 +49,19 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFact:
-    """A role, and what shows it."""
+    """A role and the reason for it."""
 
     role: Role
     reason: str
 
     @property
     def words(self) -> str:
-        """Both, for people."""
+        """Role and reason as a sentence."""
         return f"{NAMES[self.role]}: {self.reason}"
 
 
 def roles_of(layout: StoreLayout) -> list[RoleFact]:
-    """Every role of a directory, the broker's own first.
+    """All roles of a directory, the broker's own first.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
@@ -70,7 +70,7 @@ def roles_of(layout: StoreLayout) -> list[RoleFact]:
 
 
 def says_role(layout: StoreLayout) -> bool:
-    """Whether anything tells a master's directory from a slave's, which look the same."""
+    """Whether anything distinguishes the directory from a slave's, which looks like a master's."""
     return bool(layout.conf.options or layout.conf.values) or _broker(layout).role is not Role.MASTER
 
 
@@ -110,7 +110,7 @@ def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
 
 
 def _folders(layout: StoreLayout) -> Iterator[RoleFact]:
-    """Of a commit log in several folders."""
+    """The forms of a commit log in several directories."""
     folders = layout.commit_log_paths
     if len(folders) > 1:
         yield RoleFact(role=Role.MULTI_PATH, reason=f"storePathCommitLog={','.join(folders)}")

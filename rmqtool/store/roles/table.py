@@ -1,6 +1,6 @@
-"""What each writing command may do to a directory of each role: one table, which every one of them asks.
+"""What each writing command may do to a directory of each role: a table that all of them consult.
 
-Where a directory has several roles, the strictest counts, and every warning is given.
+If a directory has several roles, the strictest rule counts, and all warnings are given.
 """
 
 import re
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import Refused
-from rmqtool.store.config.fit import refuse_misfits, unfit
+from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
 from rmqtool.words import command_line
 
 
 class Verdict(StrEnum):
-    """What the table says."""
+    """The result for a command and a role."""
 
     ALLOWED = "allowed"
     WARNED = "warned"
@@ -26,8 +26,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One cell. ``words`` are the consequence, or why it is refused; ``way_out`` is what to do instead, in which
-    ``{verb ...}`` stands for a command about the store.
+    """One cell of the table. ``words`` is the consequence, or the reason for the refusal; ``way_out`` is what to do
+    instead, where ``{verb ...}`` stands for a command about the store.
     """
 
     verdict: Verdict
@@ -36,7 +36,7 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """All of it, for people."""
+        """Consequence and way out."""
         return f"{self.words}. {self.way_out}" if self.way_out else self.words
 
 
@@ -50,7 +50,7 @@ COMMANDS = (
     *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
 )  # fmt: skip
 
-# they write no file by the length that is configured, or into a new store
+# these do not write files with the configured length, or only into a new store
 _ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config"}
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
@@ -67,7 +67,7 @@ def _refuse(words: str, way_out: str) -> Rule:
 
 
 def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
-    """A role's cells, each for some commands; commands that none names are allowed."""
+    """The cells of a role, each for some commands; commands not mentioned are allowed."""
     return dict.fromkeys(COMMANDS, _ALLOWED) | {command: rule for commands, rule in cells for command in commands}
 
 
@@ -224,11 +224,11 @@ def rule_of(role: Role, command: str) -> Rule:
 
 
 def heed(layout: StoreLayout, *commands: str) -> list[str]:
-    """What the table warns of before commands change a directory, and what of it does not fit its configuration; empty
-    where they are allowed.
+    """The table's warnings before commands change a directory, and misfits between it and its configuration; empty
+    if the commands are simply allowed.
 
     Raises:
-        Refused: one of the directory's roles forbids it, or its files have another length than is configured.
+        Refused: one of the directory's roles forbids it, or the length of its files differs from the configured one.
         UnreadableStore: a directory of the store cannot be listed.
     """
     warnings = []
@@ -238,11 +238,11 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
                 raise Refused(f"{layout.root}: {_say(layout, fact, rule)}")
             if rule.verdict is Verdict.WARNED:
                 warnings.append(_say(layout, fact, rule))
-    return warnings + (unfit(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
+    return warnings + (misfit_warnings(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
 def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
-    """A word for who stores messages in a directory of which nothing says whether it is a master's; else None."""
+    """A warning for storing messages in a directory that may be a slave's; None if the role is known."""
     if says_role(layout):
         return None
     return (

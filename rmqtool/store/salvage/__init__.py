@@ -1,1 +1,1 @@
-"""What can be saved of a store that is beyond recovery."""
+"""Salvage what is left of a store that is beyond recovery."""

@@ -1,8 +1,8 @@
-"""Carve every intact record out of a damaged store into a fresh one that a broker boots.
+"""Copy every intact record of a damaged store into a new one that a broker can start on.
 
-The source is only read. Records keep topic, queue, times, hosts, flags, properties and body. Behind damage their
-physical offset is new, and behind a lost message of the same queue their queue offset too, because a queue has no room
-for holes. What could not be read is copied to ``lost+found`` beside the new store's log, with a manifest.
+The source is only read. Records keep topic, queue, times, hosts, flags, properties and body. After damage their
+physical offset changes, and after a lost message of the same queue their queue offset too, since a queue cannot have
+gaps. Unreadable parts are copied to ``lost+found`` beside the new store's log, with a manifest.
 """
 
 import os
@@ -35,7 +35,7 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import queue_database_place
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
-from rmqtool.store.log.dledger import uncommitted_words, why_not_read
+from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
@@ -43,7 +43,6 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.first_file import has_bad_batch_numbers
 from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
-from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.accounts import copy_accounts
 from rmqtool.store.salvage.compacted import carry_over
@@ -54,13 +53,13 @@ from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.message_store import open_halves, timer_checkpoint
 from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import pack_moved, span_of, torn_properties
+from rmqtool.store.salvage.records import WRONG_PORT, mend_ports, pack_moved, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
-from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
+from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files, true_length
 from rmqtool.store.tier.left_behind import left_behind
 from rmqtool.store.tier.only_tiered import OnlyTiered
 
-_PART = ".salvaging"  # until the store is whole
+_PART = ".salvaging"  # suffix of the new store's name until it is complete
 _PARTS = (
     "commitlog", "consumequeue", "batchconsumequeue", "index", "config", "checkpoint", "timerwheel", "timerlog",
     "compaction", "kvStore", "abort", "lock", LOST,
@@ -81,18 +80,18 @@ Accept = Callable[[SalvageReport, StoreLayout], None]
 
 
 class Salvage:
-    """One run: read, renumber, write, rebuild.
+    """One salvage: read, renumber, write, rebuild.
 
     Args:
-        command: for what, by the table of roles.
+        command: the purpose, for the table of roles.
 
     Raises:
-        Refused: the store has a role that forbids it.
+        Refused: a role of the store forbids it.
     """
 
     def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
         self.layout, self.store = layout.passing_over(), checked_path(target)
-        self._said = [*heed(layout, command), *uncommitted_words(layout)]
+        self._initial_warnings = [*heed(layout, command), *describe_uncommitted(layout)]
         self.target = self.store + _PART
         self.log = CommitLog(self.layout)
         self._rules = rules_for(self.layout).rules
@@ -102,32 +101,32 @@ class Salvage:
         shortened = true_length(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
-        with self._room():
+        with self._refuse_short_file():
             self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
         self.queues: dict[tuple[bytes, int], Numbering] = {}
         self.light = LightNumbers(whole=not self._first)
-        self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
+        self.halves: dict[int, int] = {}  # new physical offset of half messages by their old one; commits refer to it
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
-        self.warnings = disk.words() + moved_words(moved, skipped, disk.name) + shortened
+        self.warnings = disk.describe() + describe_misnamed(moved, skipped, disk.name) + shortened
         self._light = False
         self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
         self.left_out: list[str] = []
-        self.in_tier = 0  # messages that the tier alone has
-        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
+        self.in_tier = 0  # messages that are only in the tier
+        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = self.mended_ports = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
-        """Do it all.
+        """Carry out the salvage.
 
         Args:
-            accept: gets the report and the new store, and raises where it is not to be; nothing is left of it then.
+            accept: called with the report and the new store; if it raises, the new store is discarded.
 
         Raises:
-            Refused: the target exists, lies in the source, or cannot be written.
+            Refused: the target exists, is inside the source, or cannot be written to.
             UnreadableStore: the source has no commit log.
         """
         self._check_target()
-        if (reason := why_not_read(self.layout)) is not None:
+        if (reason := why_unreadable(self.layout)) is not None:
             raise UnreadableStore(reason)
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
@@ -146,20 +145,22 @@ class Salvage:
 
     def _run(self) -> SalvageReport:
         make_folders(os.path.join(self.target, "commitlog"))
-        # until all is done the store counts as not cleanly stopped: a broker would rebuild it, not trust half of it
+        # until everything is done the store counts as not cleanly stopped, so that a broker rebuilds instead of
+        # trusting it
         make_file(os.path.join(self.target, "abort")).close()
+        make_file(os.path.join(self.target, "lock")).close()  # without it recover would plan first, and then do it
         self._survey = Survey.of(self.layout, self.log.segments)
         self._delays = seen_levels(self.layout, self.log)
-        for item in self._only_tiered().by_time():
+        for item in self._open_tiered().by_time():
             if isinstance(item, LocatedRecord):
-                self._take_tiered(item)
+                self._copy_tiered(item)
             else:
                 self.lost.damage(item)
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for item in self.log.walk():
                 copying.done = item.physical_offset - self._first
                 if isinstance(item, LocatedRecord):
-                    self._take(item)
+                    self._copy(item)
                 else:
                     self.lost.damage(item)
         self.writer.close()
@@ -175,9 +176,9 @@ class Salvage:
         self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
         self.warnings += open_halves(self.layout, self.left_out)
         configs += copy_accounts(self.layout, self.target, self.left_out, self.warnings)
-        self._say_passed()
+        self._warn_of_skipped()
         remove_tree(self._scratch())
-        with suppress(OSError):  # something was lost, and found
+        with suppress(OSError):  # it stays if anything was lost
             remove_folder(os.path.join(self.target, LOST))
         return SalvageReport(
             source=self.layout.root,
@@ -197,8 +198,9 @@ class Salvage:
             wrongOffsets=self.renumbered,
             configs=configs,
             leftOut=self.left_out,
-            warnings=[*self._said, *self.warnings],
+            warnings=[*self._initial_warnings, *self.warnings],
             tornProperties=self.torn,
+            mendedPorts=self.mended_ports,
             takenFromTier=self.in_tier,
             notTaken=[] if self.in_tier else left_behind(self.layout, self._first_of),
             emptyQueues=empty,
@@ -215,7 +217,7 @@ class Salvage:
         ]
 
     def _keep_ends(self) -> list[EmptyQueue]:
-        """Make the queues that the new log has no message of."""
+        """Create the queues without messages in the new log."""
         numbered = {(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._numbers()}
         names = count()
         make_folders(self._scratch())
@@ -226,12 +228,12 @@ class Salvage:
         return keep_ends(self.layout, StoreLayout(self.target, self._conf()), numbered, stage)
 
     def _first_of(self, key: tuple[str, int]) -> int | None:
-        """The lowest queue offset of a queue that the log has; None without any."""
+        """The lowest queue offset of a queue in the log; None if it has none."""
         known = (key[0].encode("utf-8", "surrogateescape"), key[1]) in self.queues
         return self._survey.begin(*key) if known else None
 
     def _moved_queues(self) -> dict[tuple[str, int], int]:
-        """Queue to the first of its old queue offsets that are others now."""
+        """The first old queue offset that has changed, by queue."""
         first_moved = {}
         for (topic, queue_id), queue in self._numbers().items():
             moved = [old for old, down in queue.moves if down]
@@ -240,18 +242,20 @@ class Salvage:
         return first_moved
 
     def _make_timer(self) -> None:
-        """Wheel and timer log from the messages of their topic, which may lie elsewhere now.
+        """Build wheel and timer log from the messages of their topic, whose offsets may have changed.
 
-        A broker that finds how far its timer was, and no wheel, never delivers what waited.
+        A broker that finds the timer's checkpoint but no wheel would never deliver the waiting messages.
         """
         new = StoreLayout(self.target, self._conf())
         if open_queue(new, TOPIC, QUEUE_ID) is not None:
+            from rmqtool.store.repair.rebuild import TIMER, rebuild
+
             report = rebuild(new, (TIMER,), backup=self._scratch())
             self.warnings += report.warnings
 
     @contextmanager
-    def _room(self) -> Iterator[None]:
-        """A lone file that was cut short says a wrong length of files."""
+    def _refuse_short_file(self) -> Iterator[None]:
+        """Convert the error for a wrong file size, which results from a single, truncated file."""
         try:
             yield
         except BadLength as err:
@@ -267,10 +271,10 @@ class Salvage:
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
-        """The settings that queues are made by: in files and in one folder, whatever the old store has them in.
+        """The settings for building the new store: with files in a single directory, whatever form the old one has.
 
-        Only a broker that dispatches to light queues writes their offsets into a message. The new store shows nothing
-        else of it yet, and the old one may have lost its queues.
+        Only brokers that dispatch to light queues write their offsets into messages. Nothing else in the new store
+        shows that yet, and the old one may have lost its queues.
         """
         values = {name: value for name, value in self.layout.conf.values.items() if name not in _OF_THE_SOURCE}
         if self._delays is not None:
@@ -282,44 +286,50 @@ class Salvage:
             return conf
         return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)
 
-    def _take(self, found: LocatedRecord) -> None:
-        record = found.record
+    def _copy(self, located: LocatedRecord) -> None:
+        record = located.record
         self._light = self._light or _LIGHT_MARK in record.properties
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
-        if stumbles is None and has_bad_batch_numbers(record):  # the new store may go to the other release
+        if stumbles is None and has_bad_batch_numbers(record):  # the new store may be used by another release
             stumbles = ReleaseRulesV5.stumbles
         if stumbles is not None:
-            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
+            self.lost.keep(located.file.path, located.at, located.physical_offset, record.total_size, stumbles)
             return
-        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must later readers
+        if (torn := torn_properties(record)) is not None:  # brokers accept it, and so must later readers
             self.torn += 1
-            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
+            self.lost.keep(located.file.path, located.at, located.physical_offset, record.total_size, torn)
+        if (mended := mend_ports(record)) is not record:
+            self.mended_ports += 1
+            self.lost.keep(located.file.path, located.at, located.physical_offset, record.total_size, WRONG_PORT)
+            record = mended
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            number = self._number(found)
+            number = self._number(located)
             if number is None:
                 self.duplicates += 1
-                self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
+                self.lost.keep(
+                    located.file.path, located.at, located.physical_offset, record.total_size, "repeated record"
+                )
                 return
             queue_offset = number
             if self._dispatches:
                 record = self.light.renumber(record)
-        with self._room():
+        with self._refuse_short_file():
             physical = self.writer.reserve(record.total_size)
-        if record.topic in HALF_TOPICS and physical != found.physical_offset:
-            self.halves[found.physical_offset] = physical
+        if record.topic in HALF_TOPICS and physical != located.physical_offset:
+            self.halves[located.physical_offset] = physical
         prepared = record.prepared_transaction_offset
         moved = record._replace(
             queue_offset=queue_offset,
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(pack_moved(found.record, moved))
+        self.writer.append(pack_moved(located.record, moved))
         self.messages += 1
 
-    def _only_tiered(self) -> OnlyTiered:
-        """What the tier has of every queue before the first message of it in the log."""
+    def _open_tiered(self) -> OnlyTiered:
+        """The messages of the tier that precede the first message of their queue in the log."""
         tiered = OnlyTiered(self.layout, self._survey.first)
         self.in_tier = tiered.messages
         for (topic, queue_id), offsets in tiered.offsets.items():
@@ -328,38 +338,38 @@ class Salvage:
             )
         return tiered
 
-    def _take_tiered(self, found: LocatedRecord) -> None:
-        """A message that the tier alone has; it is of a plain queue, and no half message."""
-        record, span = found.record, span_of(found.record)
+    def _copy_tiered(self, located: LocatedRecord) -> None:
+        """Copy a message that is only in the tier; it is in a plain queue, and not a half message."""
+        record, span = mend_ports(located.record), span_of(located.record)
         queue = self.queues[record.topic, record.queue_id]
         if record.queue_offset < queue.next_old:
-            return  # behind damage
+            return  # follows damage
         number = queue.next_new
         queue.follow(record.queue_offset, span)
         queue.next_new, queue.stored = number + span, record.store_timestamp
-        with self._room():
+        with self._refuse_short_file():
             physical = self.writer.reserve(record.total_size)
         moved = record._replace(queue_offset=number, physical_offset=physical)
         self.writer.append(pack_moved(record, moved))
         self.messages += 1
 
-    def _number(self, found: LocatedRecord) -> int | None:
-        """The queue offset that a record has in the new store; None for one that was there already."""
-        record, span = found.record, span_of(found.record)
+    def _number(self, located: LocatedRecord) -> int | None:
+        """The queue offset of a record in the new store; None for a duplicate."""
+        record, span = located.record, span_of(located.record)
         key = (record.topic, record.queue_id)
         queue = self.queues.get(key)
         if queue is None:
-            # A log whose head has expired has queues that begin above 0. In one that begins at 0 they must not: the
-            # broker takes the filler entries in front of such a queue for messages at offset 0.
+            # If the head of the log has expired, queues begin above 0. In a log that begins at 0 they must not: the
+            # broker would take the filler entries in front of such a queue for messages at offset 0.
             queue = self.queues[key] = Numbering(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
         number = queue.next_new
-        if found.physical_offset in self._survey.wrong:
+        if located.physical_offset in self._survey.wrong:
             self.renumbered += 1
             queue.floating += span
         elif record.queue_offset < queue.next_old:
             if record.store_timestamp < queue.stored:
-                return None  # cut once, and never overwritten: a message that is kept took its place later
-            # a broker whose queue was lost begins it at 0 again, and gives offsets a second time
+                return None  # truncated once but not overwritten; a message that was kept has its offset
+            # a broker whose queue was lost begins it at 0 again, and assigns offsets twice
             self.restarted += 1
             queue.floating += span
         else:
@@ -369,7 +379,7 @@ class Salvage:
         return number
 
     def _copy_configs(self) -> list[str]:
-        """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
+        """Copy config files, each from a readable generation; consumer offsets are adjusted to renumbered queues."""
         copied: list[str] = []
         listed = self.layout.entries("config")
         for entry in listed:
@@ -377,7 +387,7 @@ class Salvage:
                 self.left_out.append(f"config/{entry.name}")
                 self.warnings.append(f"{entry.path}: not a regular file: left out, or taken from its .bak")
         names = {
-            # only of the files that brokers know is a .bak the generation before
+            # a .bak is only the previous generation of files known to brokers
             entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
             for entry in listed
             if entry.is_file()
@@ -387,7 +397,7 @@ class Salvage:
             data = tables[name] if name in tables else self._readable(name)
             if data is None:
                 continue
-            if name == METADATA:  # two brokers with one tier would delete each other's
+            if name == METADATA:  # two brokers sharing a tier would delete each other's segments
                 if not self.in_tier:
                     self.left_out.append(f"config/{name}")
                 self.warnings.append(
@@ -405,8 +415,8 @@ class Salvage:
             copied.append(name)
         return copied
 
-    def _say_passed(self) -> None:
-        """What could not be read beside the messages; queues, index and marks are rebuilt whatever they were."""
+    def _warn_of_skipped(self) -> None:
+        """Warn of files that could not be read. Queues, index and checkpoint are rebuilt in any case."""
         for path, reason in sorted((self.layout.passed or {}).items()):
             name = os.path.relpath(path, self.layout.root)
             self.warnings.append(f"{reason}: passed over")
@@ -414,7 +424,7 @@ class Salvage:
                 self.left_out.append(name)
 
     def _tables(self) -> dict[str, bytes | None]:
-        """File name to its content, of tables that a broker keeps in RocksDB; None for one that cannot be read."""
+        """Contents by file name of the tables that a broker keeps in RocksDB; None if a table cannot be read."""
         tables: dict[str, bytes | None] = {}
         for name in TABLES:
             try:
@@ -438,7 +448,7 @@ class Salvage:
         return tables
 
     def _readable(self, name: str) -> bytes | None:
-        """A file's bytes; None for one that is left out, which is said."""
+        """The contents of a config file; None, with a warning, if it is left out."""
         model = kind_of(name)
         if model is None:
             try:
@@ -464,7 +474,7 @@ class Salvage:
         return None
 
     def _numbers(self) -> dict[tuple[bytes, int], Numbering]:
-        """Numbering of all queues, light ones among them."""
+        """The numbering of all queues, including light ones."""
         return {**self.light.queues, **self.queues}
 
     def _moved_offsets(self, name: str, data: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""The logs of compacted topics in a store that was salvaged: their consumers read nothing else.
+"""Copy the logs of compacted topics to a salvaged store, since their consumers read nothing else.
 
-What a compaction log has is kept also where it has expired in the commit log; what is damaged there is rebuilt from
-what was carved.
+Messages in a compaction log are kept even if they have expired in the commit log; damaged parts are rebuilt from the
+salvaged commit log.
 """
 
 from collections.abc import Mapping
@@ -26,21 +26,21 @@ def carry_over(
     backup: str,
     left_out: list[str],
 ) -> list[str]:
-    """Copy the compaction logs of a store into one that was carved from it, and make good what is wrong with them.
+    """Copy a store's compaction logs into the store salvaged from it, and repair them.
 
     Args:
-        limits: queue to the queue offset from which on its messages have other numbers in the new store: from there on
-            only the new commit log counts.
+        limits: by queue, the queue offset from which on its messages were renumbered; from there on only the new commit
+            log counts.
         backup: directory for what is replaced.
-        left_out: gets the directory where not all of it can be read.
+        left_out: receives the directory if a part of it cannot be read.
 
     Returns:
-        What the person should know.
+        Warnings for the user.
     """
     topics = rules_for(target).rules.compacted_topics
     if not topics:
         return []
-    remove_tree(target.path(FOLDER))  # what recovery has made there has less than what comes
+    remove_tree(target.path(FOLDER))  # recovery has built it from the commit log only
     warnings: list[str] = []
     for queue in compaction_queues_of(source):
         for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():
@@ -52,9 +52,9 @@ def carry_over(
     try:
         if positions_of(source) is not None and (data := read_small(source.path(FOLDER, POSITIONS))):
             make_folders(target.path(FOLDER))
-            with make_file(target.path(FOLDER, POSITIONS)) as made:
-                made.write(0, data)
-                made.sync()
+            with make_file(target.path(FOLDER, POSITIONS)) as positions:
+                positions.write(0, data)
+                positions.sync()
     except RmqError as err:
         left_out.append(FOLDER)
         warnings.append(f"{err}: left out: the next compaction looks at all messages again")
@@ -72,7 +72,7 @@ def carry_over(
 
 
 def _copy(file: Segment, folder: str) -> list[str]:
-    """Copy one file as far as it can be read; what keeps it from being whole."""
+    """Copy the readable part of a file; returns the error, if any, that cut it short."""
     make_folders(folder)
     with make_file(f"{folder}/{file.base:020d}") as copy:
         copy.cut(file.size)

@@ -1,4 +1,4 @@
-"""The delay levels that a store was written with, where no settings of its broker are given: its queues tell them."""
+"""Infer the delay levels that a store was written with from its queues, if its broker's settings are not known."""
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
@@ -10,15 +10,15 @@ from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.queues.rocks_open import open_rocks_queue
 
 _TOPIC = SCHEDULE_TOPIC.decode()
-_LOOKED_AT = 64  # newest units of a level
+_LOOKED_AT = 64  # number of newest units examined per level
 _MOST_LEVELS = 64
-_NO_HASH = 1 << 31  # the tags code of a delayed message is a time, or where its broker did not know the delays a hash
+_NO_HASH = 1 << 31  # tags codes below this are hashes (the broker did not know the delays), not deliver times
 
 
 def seen_levels(layout: StoreLayout, log: CommitLog) -> str | None:
-    """A value of ``messageDelayLevel`` that gives each message the deliver time that its queue has.
+    """A value of ``messageDelayLevel`` that gives each message the deliver time that is in its queue.
 
-    None where that is what a broker would do anyhow, and where the settings say it.
+    None if that is the broker's default, or if the settings contain a value.
     """
     if layout.conf.text("messageDelayLevel"):
         return None
@@ -33,7 +33,7 @@ def seen_levels(layout: StoreLayout, log: CommitLog) -> str | None:
 
 
 def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
-    """How many delayed messages have another deliver time in a store that was made of another one.
+    """Number of delayed messages whose deliver time differs between a store and a copy of it.
 
     Raises:
         RmqError: a queue cannot be read.
@@ -52,13 +52,13 @@ def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
                 break
             if entry.queue_offset == now.queue_offset and _NO_HASH <= entry.tags_code != now.tags_code:
                 others += _is_same(
-                    *(log.read(one.physical_offset, crc=False) for log, one in zip(logs, (entry, now), strict=True))
+                    *(log.read(entry.physical_offset, crc=False) for log, entry in zip(logs, (entry, now), strict=True))
                 )
     return others
 
 
 def _is_same(before: LocatedRecord | None, after: LocatedRecord | None) -> bool:
-    """Whether two records are the same message, wherever they lie."""
+    """Whether two records are the same message except for its place."""
     if before is None or after is None:
         return False
     moved = before.record._replace(
@@ -73,7 +73,7 @@ def _queue(layout: StoreLayout, number: int) -> ConsumeQueue | RocksQueue | None
 
 
 def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
-    """Milliseconds between storing and delivering, the same for all messages that were looked at; else None."""
+    """Milliseconds between storing and delivery, if the same for all examined messages; else None."""
     seen = set()
     try:
         need_readable(layout.files_in(layout.queue_path(_TOPIC, queue_id)))
@@ -84,7 +84,7 @@ def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
             message = log.read(entry.physical_offset, crc=False)
             if message is not None and message.record.topic == SCHEDULE_TOPIC and entry.tags_code >= _NO_HASH:
                 seen.add(entry.tags_code - message.record.store_timestamp)
-    except RmqError:  # others tell of it
+    except RmqError:  # reported elsewhere
         return None
     delay = seen.pop() if len(seen) == 1 else -1
     return delay if delay >= 0 and delay % 1000 == 0 else None

@@ -1,7 +1,7 @@
-"""Queues that the new log has no message of: the next message goes where they ended, and not to 0 again.
+"""Queues without messages in the new log: the next message goes to their old end, not to 0.
 
-Consumers have offsets of the old numbers. In a queue that began at 0 again they would see nothing until it has grown
-that far, and so would the broker itself with delayed messages, timers and transactions.
+Consumers have offsets in the old numbering. If a queue began at 0 again, they would see nothing until it has grown to
+their offset, and neither would the broker itself for delayed messages, timers and transactions.
 """
 
 import os
@@ -27,27 +27,27 @@ Key = tuple[str, int]  # topic, queue id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyQueue:
-    """A queue whose messages have all expired, or cannot be read."""
+    """A queue whose messages have all expired or cannot be read."""
 
     topic: str
     queueId: int
-    endedAt: int  # queue offset after its last message, in the source
-    endsAt: int  # the same in the new store: 0 where it cannot be kept
+    endedAt: int  # queue offset after its last message in the source
+    endsAt: int  # the same in the new store; 0 if it cannot be kept
 
     @property
     def kept(self) -> bool:
-        """Whether its next message gets the queue offset that it would have had."""
+        """Whether its next message gets the same queue offset as in the source."""
         return self.endsAt >= self.endedAt
 
 
 def keep_ends(
     source: StoreLayout, target: StoreLayout, made: Collection[Key], stage: Callable[[], str]
 ) -> list[EmptyQueue]:
-    """Make the files of these queues in a new store, each with one entry that stands for an expired message.
+    """Create the files of these queues in a new store, each with one entry that stands for an expired message.
 
     Args:
-        made: queues that the new log has messages of.
-        stage: gives a path for a new staging file.
+        made: queues with messages in the new log.
+        stage: returns a path for a new staging file.
     """
     inputs = StoreInputs.of(target)
     ends = {key: end for key, end in _ends(source, inputs.log.min_offset).items() if key not in made}
@@ -70,7 +70,7 @@ def keep_ends(
 
 
 def _ends(source: StoreLayout, min_physical: int) -> dict[Key, tuple[int, int]]:
-    """(where a queue ends, where its expired messages end), of each that has an end above 0."""
+    """(end of the queue, end of its expired messages) of each queue that does not end at 0."""
     ends: dict[Key, tuple[int, int]] = {}
     with suppress(MissingRuntime, CorruptFile, UnreadableStore):
         for queue in every_queue(source):

@@ -1,4 +1,4 @@
-"""``lost+found``: bytes of a store that hold no message, each range in a file of its own, and a manifest of them."""
+"""``lost+found``: byte ranges of a store without messages, each in a file of its own, with a manifest."""
 
 import json
 import os
@@ -14,36 +14,36 @@ from rmqtool.store.log.commit_log import Damage
 
 NAME = "lost+found"
 MANIFEST = "manifest.json"
-MAX_DETAILS = 1000  # ranges that a report tells one by one; the manifest has all
+MAX_DETAILS = 1000  # ranges listed in a report; the manifest has all
 _MAX_REASONS = 100
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRange:
-    """Bytes of the source that hold no record although they should."""
+    """A range of the source that should contain a record but does not."""
 
     file: str
     at: int
     physicalOffset: int
     length: int
     reason: str
-    copy: str  # where the bytes are kept, beside the manifest's directory
+    copy: str  # path of the copy, relative to the parent of the manifest's directory
 
 
 class LostFound:
-    """Collects ranges. Those that follow one another for the same reason become one; memory does not grow with them.
+    """Collects lost ranges, merging adjacent ones with the same reason; memory use is bounded.
 
     Args:
-        source: the store that is read, for the manifest.
-        path: of the directory, which is made with the first range.
+        source: the store being read, for the manifest.
+        path: the directory, created with the first range.
         shown: the directory's name in ``copy``.
-        name: the file that a path stands for, which may be a copy of what can be read of it.
+        name: returns the original path of a file that may be a partial copy.
 
     Attributes:
         ranges: the first of them.
-        count: of all ranges.
-        bytes: their length.
+        count: number of all ranges.
+        bytes: their total length.
     """
 
     def __init__(self, source: str, path: str, shown: str = NAME, name: Callable[[str], str] = str) -> None:
@@ -51,30 +51,30 @@ class LostFound:
         self.ranges: list[LostRange] = []
         self.count = self.bytes = 0
         self._reasons: Counter[str] = Counter()
-        self._waiting: LostRange | None = None
+        self._pending: LostRange | None = None
         self._manifest: File | None = None
-        self._at = 0  # where the manifest goes on
+        self._at = 0  # end of the manifest
 
     def damage(self, item: Damage) -> None:
-        """Keep what could not be read."""
+        """Keep a damaged range."""
         self.keep(item.path, item.at, item.physical_offset, item.length, item.reason)
 
     def keep(self, path: str, at: int, physical_offset: int, length: int, reason: str) -> None:
         """Keep bytes [at, at + length) of a file."""
-        last = self._waiting
+        last = self._pending
         if last is not None and (last.file, last.at + last.length, last.reason) == (path, at, reason):
             at, physical_offset, length = last.at, last.physicalOffset, last.length + length
         else:
             self._flush()
-        # what lies in the tier has positions of its own, the same in every queue
+        # positions in the tier are per queue, so they can repeat
         twice = f"-{self.count}" if os.path.lexists(os.path.join(self.path, f"{physical_offset:020d}-{length}")) else ""
         copy = os.path.join(self._shown, f"{physical_offset:020d}-{length}{twice}")
-        self._waiting = LostRange(
+        self._pending = LostRange(
             file=path, at=at, physicalOffset=physical_offset, length=length, reason=reason, copy=copy
         )
 
     def _flush(self) -> None:
-        row, self._waiting = self._waiting, None
+        row, self._pending = self._pending, None
         if row is None:
             return
         read_from = row.file
@@ -93,7 +93,7 @@ class LostFound:
             self.ranges.append(row)
 
     def close(self) -> None:
-        """Finish the manifest; everything is durable when this returns."""
+        """Write the last range and finish the manifest; everything is durable when this returns."""
         self._flush()
         if self._manifest is None:
             return
@@ -104,11 +104,11 @@ class LostFound:
         self._manifest = None
         sync(self.path)
 
-    def _write(self, words: str) -> None:
-        """The manifest's next words, which are ASCII."""
+    def _write(self, text: str) -> None:
+        """Append ASCII text to the manifest."""
         assert self._manifest is not None
-        self._manifest.write(self._at, words.encode("ascii"))
-        self._at += len(words)
+        self._manifest.write(self._at, text.encode("ascii"))
+        self._at += len(text)
 
 
 def _copy(path: str, at: int, length: int, target: str) -> None:

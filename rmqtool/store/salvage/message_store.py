@@ -1,7 +1,6 @@
-"""What ``rocksdbstore`` knew and no message says, in a store that was salvaged: which timer messages wait, and that
-half messages are open.
+"""Carry over what only ``rocksdbstore`` knows: which timer messages are waiting, and that half messages are open.
 
-The database itself is not taken: its entries lead to places in the old log.
+The database itself is not copied, as its entries refer to positions in the old log.
 """
 
 from collections.abc import Mapping
@@ -16,26 +15,26 @@ from rmqtool.words import counted
 
 
 def timer_checkpoint(
-    source: StoreLayout, limits: Mapping[tuple[str, int], int], left_out: list[str], said: list[str]
+    source: StoreLayout, limits: Mapping[tuple[str, int], int], left_out: list[str], warnings: list[str]
 ) -> bytes | None:
-    """``config/timercheck`` for a store with its timer in files; None where the old one has it in files, too.
+    """``config/timercheck`` for a new store with its timer in files; None if the old one has it in files, too.
 
     Args:
-        limits: queue to the queue offset from which on its messages have other numbers there.
-        left_out: gets the database where it cannot be read.
-        said: gets what the person should know.
+        limits: by queue, the queue offset from which on its messages were renumbered.
+        left_out: receives the database if it cannot be read.
+        warnings: receives warnings for the user.
     """
     try:
         timeline = timeline_of(source)
         if timeline is None:
             return None
-        read = _begin(timeline, said)
+        read = _begin(timeline, warnings)
     except RmqError as err:
         left_out.append(PLACE)
-        said.append(f"{err}: left out: which timer messages were delivered is not known")
+        warnings.append(f"{err}: left out: which timer messages were delivered is not known")
         return None
-    if not read:  # nothing says what was delivered: the timer's queue is read from its beginning
-        said.append(
+    if not read:  # deliveries are unknown: the timer's queue is read from its beginning
+        warnings.append(
             f"{PLACE} does not say which timer messages were delivered: those that the log still has, and whose time "
             "has come, are delivered once more; none is lost"
         )
@@ -46,20 +45,20 @@ def timer_checkpoint(
         last_timer_queue_offset=taken,
         master_timer_queue_offset=taken,
     )
-    said.append("the new store has its timer in files: start a broker on it without timerRocksDBEnable")
+    warnings.append("the new store has its timer in files: start a broker on it without timerRocksDBEnable")
     return build_checkpoint(point)
 
 
-def _begin(timeline: Timeline, said: list[str]) -> int:
-    """The time from which on timer messages wait, ms; 0 where it is not known."""
+def _begin(timeline: Timeline, warnings: list[str]) -> int:
+    """The time in ms from which on timer messages are waiting; 0 if unknown."""
     if timeline.delivered is not None:
         return timeline.delivered
-    # what was due when it was taken up was delivered at once, and is not in the database
-    return min((unit.deliver_time for unit in timeline.units(said.append)), default=0) if timeline.scanned else 0
+    # messages that were due when they were read were delivered at once, and are not in the database
+    return min((unit.deliver_time for unit in timeline.units(warnings.append)), default=0) if timeline.scanned else 0
 
 
 def open_halves(source: StoreLayout, left_out: list[str]) -> list[str]:
-    """What the person should know of half messages that are open."""
+    """Warnings about open half messages."""
     warnings: list[str] = []
     try:
         halves = open_halves_of(source, warnings.append)

@@ -1,4 +1,4 @@
-"""Queue offsets in the new store: a queue has no room for holes, so behind lost messages the later ones move down."""
+"""Queue offsets in the new store: since a queue cannot have gaps, messages after lost ones move down."""
 
 import re
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ _LIGHT_OFFSETS = re.compile(rb"(?<![^\x02])" + MULTI_QUEUE_OFFSET.encode() + rb"
 
 
 class Numbering:
-    """Numbering of one queue: what comes next, and where old numbers moved.
+    """The numbering of one queue: the next offset, and how old offsets have moved.
 
     Attributes:
-        floating: offsets that were given to messages with a wrong one since the last right one.
-        lost: offsets that no message has.
-        moves: (old offset, by how much it and those after it moved down).
+        floating: number of messages with a wrong offset since the last one with a right one.
+        lost: number of offsets without a message.
+        moves: (old offset, how far it and those after it moved down).
         stored: store timestamp of its last message.
     """
 
@@ -31,7 +31,7 @@ class Numbering:
         self.moves: list[tuple[int, int]] = []
 
     def follow(self, offset: int, span: int = 1) -> None:
-        """Go past a message whose offset is believed; its new one is ``next_new``."""
+        """Number a message whose old offset is trusted; its new one is ``next_new``."""
         self.lost += max(offset - self.next_old - self.floating, 0)
         down = offset - self.next_new
         if down != (self.moves[-1][1] if self.moves else 0):
@@ -41,13 +41,13 @@ class Numbering:
 
 
 class LightNumbers:
-    """Numbers of the further queues that messages name beside their own, which say their offsets in these as well.
+    """Numbering of the additional queues in messages' properties, which also contain their offsets.
 
     Args:
-        whole: the log begins at 0, and so do queues; else each begins with its first message.
+        whole: whether the log begins at 0, and so do queues; otherwise each begins with its first message.
 
     Attributes:
-        queues: numbering of each.
+        queues: the numbering of each.
     """
 
     def __init__(self, *, whole: bool) -> None:
@@ -55,7 +55,7 @@ class LightNumbers:
         self.queues: dict[Key, Numbering] = {}
 
     def renumber(self, record: Record) -> Record:
-        """A record with the offsets that it has in the new store; the same where it names no further queues."""
+        """The record with its offsets in the new store; unchanged if it has no additional queues."""
         match = _LIGHT_OFFSETS.search(record.properties)
         names = parse(record.properties).get(MULTI_DISPATCH)
         if match is None or names is None:
@@ -78,30 +78,30 @@ class LightNumbers:
         number = queue.next_new
         if offset >= queue.next_old:
             queue.follow(offset)
-        else:  # a broker whose queue was lost begins it at 0 again
+        else:  # a broker whose queue was lost has begun it at 0 again
             queue.floating += 1
             queue.next_new += 1
         return number
 
 
 def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> ConsumerOffsets:
-    """Consumer offsets that follow their messages; the same table where none moved."""
+    """Adjust consumer offsets to their messages; returns the same table if none moved."""
 
-    def moved(topic: str, queue_id: int, offset: int) -> int:
+    def move(topic: str, queue_id: int, offset: int) -> int:
         queue = queues.get((topic.encode("utf-8", "surrogateescape"), queue_id))
         downs = [down for old, down in (queue.moves if queue else ()) if offset >= old]
         return offset - downs[-1] if downs else offset
 
-    changed: dict[str, dict[int, int]] = {}  # only what moves: there may be hundreds of thousands of groups
+    changed: dict[str, dict[int, int]] = {}  # only the changes, as there may be hundreds of thousands of groups
     for key, offsets in table.offsets.items():
         topic = split_key(key)[0]
-        new = {queue_id: moved(topic, queue_id, offset) for queue_id, offset in offsets.items()}
+        new = {queue_id: move(topic, queue_id, offset) for queue_id, offset in offsets.items()}
         if new != offsets:
             changed[key] = new
     if changed:
         table = replace(table, offsets={**table.offsets, **changed})
     if isinstance(table, LmqConsumerOffsets):
-        light = {key: moved(split_key(key)[0], 0, offset) for key, offset in table.lmq_offsets.items()}
+        light = {key: move(split_key(key)[0], 0, offset) for key, offset in table.lmq_offsets.items()}
         if light != table.lmq_offsets:
             table = replace(table, lmq_offsets=light)
     return table

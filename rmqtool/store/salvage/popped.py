@@ -1,4 +1,4 @@
-"""The database ``kvStore`` in a store that was salvaged: without it what POP groups hold would never come back."""
+"""Copy the database ``kvStore`` to a salvaged store, so that the messages held by POP groups come back."""
 
 from collections.abc import Mapping
 
@@ -14,20 +14,20 @@ from rmqtool.store.queues.pop_store import stored_records
 def keep_popped(
     source: StoreLayout, target: str, limits: Mapping[tuple[str, int], int], left_out: list[str]
 ) -> list[str]:
-    """Copy the database as it is; what the person should know.
+    """Copy the database unchanged; returns warnings for the user.
 
     Args:
         target: the new store.
-        limits: queue to the queue offset from which on its messages have other numbers there.
-        left_out: gets the database where it cannot be read.
+        limits: by queue, the queue offset from which on its messages were renumbered.
+        left_out: receives the database if it cannot be read.
     """
     if PLACE not in rocksdb_forms(source):
         return []
     warnings: list[str] = []
-    moved = held = 0
+    moved = count = 0
     try:
         for record in stored_records(source, warnings.append):
-            held += 1
+            count += 1
             limit = limits.get((record.topic, record.queue_id))
             moved += limit is not None and record.queue_offset >= limit
     except MissingRuntime as err:
@@ -45,9 +45,9 @@ def keep_popped(
     except OSError as err:
         left_out.append(PLACE)
         warnings.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
-    if held:
+    if count:
         warnings.append(
-            f"{PLACE}: {held} messages that POP groups hold come back to them only with a broker that has "
+            f"{PLACE}: {count} messages that POP groups hold come back to them only with a broker that has "
             "popConsumerKVServiceEnable=true"
         )
     if moved:

@@ -1,13 +1,16 @@
-"""One record on its way into another store."""
+"""Helpers to copy one record to another store."""
 
 from formats.message.build import append_crc, pack, verify_crc
 from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from formats.message.read import Record
 from formats.primitives import INNER_BATCH
 
+_PORTS = 1 << 16
+WRONG_PORT = "an impossible port: the message is copied with port 0"
+
 
 def span_of(record: Record) -> int:
-    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
+    """Number of queue offsets of a record: one, or for an inner batch of 5.x the number of its messages."""
     if not record.sys_flag & INNER_BATCH:
         return 1
     number = parse(record.properties).get(INNER_NUM, "1")
@@ -15,7 +18,7 @@ def span_of(record: Record) -> int:
 
 
 def pack_moved(old: Record, new: Record) -> bytes:
-    """The moved record's bytes, with its whole-record checksum made good where it was."""
+    """The bytes of a moved record, with its whole-record checksum updated if the old one was correct."""
     data = pack(new)
     if CRC32_NAME in old.properties and verify_crc(pack(old)):
         bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
@@ -24,12 +27,19 @@ def pack_moved(old: Record, new: Record) -> bytes:
     return data
 
 
-def torn_properties(record: Record) -> str | None:
-    """That the end of a message's properties was never written, in words; None where it was.
+def mend_ports(record: Record) -> Record:
+    """The record with port 0 in the place of ports that cannot be, with which Java clients cannot read a message."""
+    if all(0 <= port < _PORTS for port in (record.born_port, record.store_port)):
+        return record
+    born, store = (port if 0 <= port < _PORTS else 0 for port in (record.born_port, record.store_port))
+    return record._replace(born_port=born, store_port=store)
 
-    The length of the properties comes before them, so a record counts as whole whose last bytes are zeros: a slave that
-    was killed in the middle of a transfer leaves such a one. The last byte of properties as brokers write them is 0x02
-    or text.
+
+def torn_properties(record: Record) -> str | None:
+    """A sentence if the end of a message's properties was never written; else None.
+
+    The length of the properties precedes them, so a record whose last bytes are zeros counts as intact; a slave that is
+    killed in the middle of a transfer leaves such a record. Properties written by brokers end with 0x02 or text.
     """
     data = record.properties
     if not data.endswith(b"\0"):

@@ -1,4 +1,4 @@
-"""What a salvage has carved out, and what not."""
+"""The result of a salvage."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from rmqtool.store.tier.left_behind import NotTaken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renumbered:
-    """A queue whose later messages moved down, because messages before them are lost."""
+    """A queue whose later messages moved down because messages before them are lost."""
 
     topic: str
     queueId: int
@@ -20,7 +20,7 @@ class Renumbered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalvageReport:
-    """What was carved out, and what was not."""
+    """What was salvaged, and what was not."""
 
     source: str
     store: str
@@ -30,18 +30,19 @@ class SalvageReport:
     lostRangeCount: int = 0
     lostBytes: int = 0
     renumbered: list[Renumbered] = field(default_factory=list)
-    wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
-    restarted: int = 0  # messages of queues that restarted at a lower offset: they follow those before them
-    duplicates: int = 0  # older records whose queue offset another one before them had: stale bytes come back to life
+    wrongOffsets: int = 0  # messages with a damaged queue offset, which was corrected
+    restarted: int = 0  # messages of queues that restarted at a lower offset, now appended to the others
+    duplicates: int = 0  # older records whose queue offset a previous record has: stale bytes
     configs: list[str] = field(default_factory=list)
-    leftOut: list[str] = field(default_factory=list)  # what of the source, beside messages, could not be read
+    leftOut: list[str] = field(default_factory=list)  # unreadable parts of the source other than messages
     warnings: list[str] = field(default_factory=list)
-    tornProperties: int = 0  # messages that are taken, though the end of their properties is lost; lost+found has them
-    takenFromTier: int = 0  # of the messages, those that only tiered storage had
-    notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
-    emptyQueues: list[EmptyQueue] = field(default_factory=list)  # that the log has no message of
+    tornProperties: int = 0  # messages copied although the end of their properties is lost; also in lost+found
+    mendedPorts: int = 0  # messages copied with port 0 in place of an impossible one; also in lost+found
+    takenFromTier: int = 0  # how many of the messages were only in tiered storage
+    notTaken: list[NotTaken] = field(default_factory=list)  # messages left out because they are only in the tier
+    emptyQueues: list[EmptyQueue] = field(default_factory=list)  # queues without messages in the log
     parts: list[PartFate] = field(default_factory=list)  # every part of the source, and what the new store has of it
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return {**asdict(self), "parts": [part._asdict() for part in self.parts]}

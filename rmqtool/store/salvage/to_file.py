@@ -1,6 +1,6 @@
-"""Every intact message of a damaged store into one file of another form, and beside it what could not be read.
+"""Write every intact message of a damaged store to a single file, and the unreadable parts beside it.
 
-The file and ``<file>.lost+found`` lie in a directory of their own until both are whole and durable.
+The file and ``<file>.lost+found`` are built in a temporary directory until both are complete and durable.
 """
 
 import os
@@ -17,49 +17,49 @@ from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
-from rmqtool.store.log.dledger import uncommitted_words, why_not_read
+from rmqtool.store.log.dledger import describe_uncommitted, why_unreadable
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage.records import torn_properties
-from rmqtool.store.salvage.survey import Survey, moved_words, true_files
+from rmqtool.store.salvage.survey import Survey, describe_misnamed, true_files
 from rmqtool.store.tier.left_behind import NotTaken, left_behind
 from rmqtool.store.tier.only_tiered import LogWithTier
 
-Tell = Callable[[Damage], None]
-WriteAll = Callable[[CommitLog, str, Tell], int]
-"""Writes all messages of a log to a file, tells damage as it is met, and returns the number of messages."""
+ReportDamage = Callable[[Damage], None]
+WriteAll = Callable[[CommitLog, str, ReportDamage], int]
+"""Writes all messages of a log to a file, reports damage as it is found, and returns the number of messages."""
 
 _UNFINISHED = ".rmqtool-part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport:
-    """What was written, and what was not readable."""
+    """The result of a salvage to a file."""
 
     source: str
     out: str
     form: str
     messages: int
-    bytes: int  # of the file
+    bytes: int  # size of the file
     lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
     lostRangeCount: int = 0
     lostBytes: int = 0
-    lostFound: str | None = None  # directory of the ranges; None where everything was readable
+    lostFound: str | None = None  # directory of the lost ranges; None if there are none
     warnings: list[str] = field(default_factory=list)
-    notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
+    notTaken: list[NotTaken] = field(default_factory=list)  # messages left out because they are only in the tier
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
+        """The fields for machine output."""
         return asdict(self)
 
 
 class SalvagedLog(NamedTuple):
-    """A log as it can be read.
+    """A log in readable form.
 
     Attributes:
-        log: its files lie where their records say that they do.
-        warnings: what is to be said of that.
-        disk: what became of files that cannot be read as a whole; it keeps the copies of them.
+        log: its files are at the places that their records state.
+        warnings: for the user.
+        disk: copies of the files that are not fully readable.
     """
 
     log: CommitLog
@@ -68,14 +68,14 @@ class SalvagedLog(NamedTuple):
 
 
 def salvaged_log(layout: StoreLayout) -> SalvagedLog:
-    """Find out what can be read, and where it belongs.
+    """Determine what can be read of a log, and where it belongs.
 
     Raises:
         UnreadableStore: there is no commit log.
-        Refused: the store has a role that forbids it.
+        Refused: a role of the store forbids it.
     """
-    warnings = [*heed(layout, "salvage"), *uncommitted_words(layout)]
-    if (reason := why_not_read(layout)) is not None:
+    warnings = [*heed(layout, "salvage"), *describe_uncommitted(layout)]
+    if (reason := why_unreadable(layout)) is not None:
         raise UnreadableStore(reason)
     log = LogWithTier(layout, Survey.of(layout, layout.commit_log()).first) if tier_sign(layout) else CommitLog(layout)
     if not log.segments.files:
@@ -83,18 +83,18 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
     disk = Readable()
     log.segments = disk.take(log.segments)
     log.segments, moved, skipped = true_files(log)
-    return SalvagedLog(log, warnings + disk.words() + moved_words(moved, skipped, disk.name), disk)
+    return SalvagedLog(log, warnings + disk.describe() + describe_misnamed(moved, skipped, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:
     """Write every intact message to a file.
 
     Args:
-        out: the file; must not exist.
-        form: what ``write`` writes, for the report.
+        out: the file; it must not exist.
+        form: the format written by ``write``, for the report.
 
     Raises:
-        Refused: the file exists, lies in the store, or cannot be made.
+        Refused: the file exists, is inside the store, or cannot be created.
         UnreadableStore: the source has no commit log.
     """
     out = checked_path(out)
@@ -131,10 +131,14 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
     )
 
 
-def tell_torn(found: LocatedRecord, tell: Tell) -> None:
-    """Tell a message that is taken though the end of its properties is lost."""
-    if (torn := torn_properties(found.record)) is not None:
-        tell(Damage(found.file.path, found.at, found.physical_offset, found.record.total_size, Ending.DAMAGED, torn))
+def report_torn(located: LocatedRecord, report: ReportDamage) -> None:
+    """Report a message that was copied although the end of its properties is lost."""
+    if (torn := torn_properties(located.record)) is not None:
+        report(
+            Damage(
+                located.file.path, located.at, located.physical_offset, located.record.total_size, Ending.DAMAGED, torn
+            )
+        )
 
 
 def _check(layout: StoreLayout, out: str) -> None:

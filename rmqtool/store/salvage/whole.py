@@ -1,4 +1,4 @@
-"""A store without damage as a whole in files: ``export``, the way out of RocksDB with every offset as it is."""
+"""Copy an undamaged store to one with plain files, keeping every offset: ``export``, for stores in RocksDB."""
 
 from contextlib import suppress
 
@@ -18,24 +18,24 @@ _INSTEAD = f"nothing is exported; {command_line('salvage')} keeps every intact m
 
 
 def export_store(layout: StoreLayout, target: str) -> SalvageReport:
-    """Write all of a store into a new one that has its queues and tables in files.
+    """Copy all of a store to a new one that has its queues and tables in files.
 
-    Physical offsets, queue offsets, consumer progress and what waits are as they were.
+    Physical offsets, queue offsets, consumer offsets and waiting messages are preserved.
 
     Raises:
-        Refused: the target exists, lies in the source, or cannot be written; a broker runs on the source.
+        Refused: the target exists, is inside the source, or cannot be written to; or a broker is running on the source.
         UnreadableStore: the source has no commit log.
-        CorruptFile: not all of the source can be read, or be as it was; nothing is written then.
-        MissingRuntime: no library to read its databases.
+        CorruptFile: a part of the source cannot be read or preserved; nothing is written then.
+        MissingRuntime: the library to read its databases is not installed.
     """
     heed(layout, "export")
-    queue_database(layout)  # without which nothing tells when what waits is due
+    queue_database(layout)  # deliver times are only there
     for name in TABLES:
         with suppress(CorruptFile):  # is reported below
             config_database(layout, name)
     _refuse_use(layout)
     salvage = Salvage(layout, target, "export")
-    if salvage.warnings:  # files of the log are not what they should be
+    if salvage.warnings:  # files of the log are damaged or misnamed
         raise CorruptFile(layout.path("commitlog"), None, f"{salvage.warnings[0]}: {_INSTEAD}")
 
     def accept(report: SalvageReport, new: StoreLayout) -> None:
@@ -49,7 +49,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
 
 
 def _refuse_use(layout: StoreLayout) -> None:
-    """What a running broker has in its memory is in no file."""
+    """Refuse a store in use: a running broker has data in memory that is in no file."""
     if (pid := holder(layout.root)) is not None:
         raise Refused(f"{layout.root}: in use{f' by process {pid}' if pid else ''}: stop the broker first")
 
@@ -60,7 +60,7 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.notTaken:
-        reason = f"{sum(one.messages for one in report.notTaken)} messages are in the tier alone"
+        reason = f"{sum(queue.messages for queue in report.notTaken)} messages are in the tier alone"
         raise CorruptFile(report.notTaken[0].where, None, f"{reason}: {_INSTEAD} of the log")
     if report.leftOut:
         advice = f"{command_line('check', layout.root)} tells what is wrong"

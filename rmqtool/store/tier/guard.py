@@ -1,6 +1,6 @@
-"""Whoever changes local queues beside a tier must leave them so that a broker goes on with that tier.
+"""Check that changes to local queues leave them in a state in which a broker can continue with the tier.
 
-For every queue: local minimum <= the tier's end <= local end, and the metadata file can be read.
+For every queue this means: local minimum <= the tier's end <= local end, and the metadata file can be read.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ DO_NOT_START = "do not start a broker"
 
 
 def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
-    """What a broker's next start would do to the tier beside queues with these ranges, for people.
+    """What a broker's next start would do to the tier beside queues with these ranges; one sentence each.
 
     Raises:
         UnreadableStore: the tier cannot be read.
@@ -24,10 +24,10 @@ def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
 
 
 def refuse(layout: StoreLayout, dangers: Iterable[str]) -> None:
-    """Refuse to write where there are such dangers.
+    """Refuse to write if there are any such dangers.
 
     Raises:
-        Refused: with the first of them.
+        Refused: there are; names the first ones.
     """
     if reasons := list(dangers):
         more = f"; and {len(reasons) - _NAMED} more queues" if len(reasons) > _NAMED else ""

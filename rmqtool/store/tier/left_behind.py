@@ -1,4 +1,4 @@
-"""What the tier alone has, by queue, and what is said of it to people."""
+"""Messages that are only in the tier, per queue, and the sentences about them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,22 +12,21 @@ from rmqtool.words import command_line, counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTaken:
-    """Messages of one queue that are in the tier alone."""
+    """Messages of one queue that are only in the tier."""
 
     topic: str
     queueId: int
     firstOffset: int
     nextOffset: int
     messages: int
-    where: str  # the folder of the tier
+    where: str  # directory of the tier
 
 
 def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> list[NotTaken]:
-    """Messages that the tier alone has, by queue; nothing for a store without a tier.
+    """The messages that are only in the tier, per queue; empty for a store without a tier.
 
     Args:
-        first_of: the lowest queue offset that was found in the log, None where there is none; by default as the queues
-            tell it.
+        first_of: returns the lowest queue offset found in the log, or None; by default the queues determine it.
 
     Raises:
         UnreadableStore: the tier cannot be read.
@@ -49,10 +48,10 @@ def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | Non
 
 
 def alone_in(layout: StoreLayout, tier: Tier, first_of: Callable[[Key], int | None] | None = None) -> dict[Key, range]:
-    """Queue offsets whose messages the tier alone has, by queue; ``first_of`` as of :func:`left_behind`."""
+    """Queue offsets whose messages are only in the tier, by queue; for ``first_of`` see :func:`left_behind`."""
     if first_of is None:
         ranges: dict[Key, tuple[int, int]] = {}
-        with suppress(RmqError):  # of queues that cannot be read: then all of the tier counts
+        with suppress(RmqError):  # if queues cannot be read, everything in the tier counts
             ranges = local_ranges(layout)
     else:
         firsts = {key: first_of(key) for key in tier.queues}
@@ -60,20 +59,20 @@ def alone_in(layout: StoreLayout, tier: Tier, first_of: Callable[[Key], int | No
     return tier.all_alone(ranges)
 
 
-def words_read(left: list[NotTaken]) -> str:
-    """That messages come out of the tier, for people."""
-    number = sum(one.messages for one in left)
+def describe_read(left: list[NotTaken]) -> str:
+    """A sentence that says that messages are read from the tier."""
+    number = sum(queue.messages for queue in left)
     return (
         f"{counted(number, 'message')} of {counted(len(left), 'queue')} {'is' if number == 1 else 'are'} in the tier "
         "alone and read there: physicalOffset is the position in it"
     )
 
 
-def words_of(left: list[NotTaken], what: str) -> str | None:
-    """What was left behind, for people; None for nothing.
+def describe_left(left: list[NotTaken], what: str) -> str | None:
+    """A sentence about the messages left behind; None if there are none.
 
     Args:
-        what: is not done with these messages, as "not taken".
+        what: what is not done with them, such as "not taken".
     """
     if not left:
         return None

@@ -1,4 +1,4 @@
-"""The messages that the tier alone has, read where its segments are files; the commit log has the others."""
+"""Read the messages that are only in the tier, if its segments are files; the commit log has the others."""
 
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -13,14 +13,14 @@ from rmqtool.store.tier.tier import Key, Stretch, Tier
 
 
 class OnlyTiered:
-    """The messages that the tier alone has, where its segments are files of this machine.
+    """The messages that are only in the tier, if its segments are local files.
 
     Args:
         layout: the store.
-        first_of: as of :func:`left_behind`.
+        first_of: see :func:`left_behind`.
 
     Attributes:
-        offsets: of every queue that has such messages.
+        offsets: of every queue with such messages.
 
     Raises:
         UnreadableStore: the tier cannot be read.
@@ -33,59 +33,59 @@ class OnlyTiered:
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Number of these messages."""
         return sum(map(len, self.offsets.values()))
 
     def stretches(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[Stretch]:
-        """Where they lie.
+        """The ranges of files that contain them.
 
         Args:
-            asked: whether a queue is wanted (topic, queue id); all by default.
+            asked: whether a queue is wanted (topic, queue id); by default all are.
         """
         for (topic, queue_id), offsets in self.offsets.items():
             if self._tier is not None and (asked is None or asked(topic, queue_id)):
                 yield from self._tier.stretches(topic, queue_id, offsets)
 
     def walk(self, asked: Callable[[str, int], bool] | None = None) -> Iterator[LocatedRecord | Damage]:
-        """All of them, queue by queue; their physical offset is their position in the tier.
+        """All of them, queue by queue; their physical offset is the position in the tier.
 
         Args:
-            asked: as of :meth:`stretches`.
+            asked: see :meth:`stretches`.
         """
         for file, start, stop in self.stretches(asked):
             yield from walk_file(file, start, stop, last=True)
             file.release()
 
     def units(self, asked: Callable[[str, int], bool]) -> Iterator[tuple[str, int, QueueEntry]]:
-        """(topic, queue id, entry) of each of them, as the tier has it; ``asked`` as of :meth:`stretches`."""
+        """(topic, queue id, entry) of each of them, as in the tier; for ``asked`` see :meth:`stretches`."""
         for (topic, queue_id), offsets in self.offsets.items():
             for at in offsets if self._tier is not None and asked(topic, queue_id) else ():
                 if self._tier is not None and (unit := self._tier.unit(topic, queue_id, at)) is not None:
                     yield topic, queue_id, QueueEntry(at, *unit)
 
     def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
-        """As :meth:`Tier.record`."""
+        """See :meth:`Tier.record`."""
         return self._tier.record(topic, queue_id, queue_offset) if self._tier is not None else None
 
     def walk_queue(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
-        """As :meth:`Tier.walk`."""
+        """See :meth:`Tier.walk`."""
         return self._tier.walk(topic, queue_id, offsets) if self._tier is not None else iter(())
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int | None:
-        """The first queue offset whose message was stored at a time or later; None without any."""
+        """The first queue offset whose message was stored at or after a time; None without any."""
         if self._tier is None:
             return None
         return self._tier.offset_by_time(topic, queue_id, self.offsets[topic, queue_id].stop, timestamp)
 
     def by_time(self) -> Iterator[LocatedRecord | Damage]:
-        """All of them in the order of their store times, as far as that keeps the order of each queue."""
+        """All of them ordered by store time, as far as each queue's own order allows."""
         if (tier := self._tier) is None:
             return iter(())
-        queues = (_timed(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
-        return (item for _time, item in merge(*queues, key=lambda one: one[0]))
+        queues = (_with_times(tier.walk(*key, offsets)) for key, offsets in self.offsets.items())
+        return (item for _time, item in merge(*queues, key=lambda timed: timed[0]))
 
 
-def _timed(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
+def _with_times(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, LocatedRecord | Damage]]:
     time = 0
     for item in items:
         time = max(time, item.record.store_timestamp) if isinstance(item, LocatedRecord) else time
@@ -93,11 +93,11 @@ def _timed(items: Iterator[LocatedRecord | Damage]) -> Iterator[tuple[int, Locat
 
 
 class LogWithTier(CommitLog):
-    """The commit log, and before it what the tier alone has.
+    """The commit log, preceded by the messages that are only in the tier.
 
     Args:
         layout: the store.
-        first_of: as of :func:`left_behind`.
+        first_of: see :func:`left_behind`.
     """
 
     def __init__(self, layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> None:
@@ -107,7 +107,7 @@ class LogWithTier(CommitLog):
     def walk(
         self, start: int | None = None, stop: int | None = None, *, crc: bool = True
     ) -> Iterator[LocatedRecord | Damage]:
-        """As the commit log's; a range of it is of the log alone, because positions in the tier are others."""
+        """Like the commit log's; a given range only covers the log, since positions in the tier are different."""
         if start is None and stop is None:
             yield from self.tiered.walk()
         yield from super().walk(start, stop, crc=crc)

@@ -1,8 +1,8 @@
-"""Which queue offsets the tier has, read from its segments, and where the local queues do not fit them.
+"""The queue offsets in the tier, read from its segments, and conflicts between them and the local queues.
 
 A broker with tiered storage serves a queue from the lower of both beginnings to the end of the local queue. It finds
-the tier through ``tieredStoreMetadata.json`` alone, deletes a queue's tier that ends before the local queue begins, and
-uploads nothing more of a queue whose tier goes on behind the local end.
+the tier only through ``tieredStoreMetadata.json``, deletes a queue's tier if it ends before the local queue begins, and
+uploads nothing more of a queue whose tier extends behind the local end.
 
 Source: tieredstore.TieredMessageStore, core.MessageStoreDispatcherImpl (doScheduleDispatch), file.FlatMessageFile,
 metadata.DefaultMetadataStore (5.3.3, 5.5.0).
@@ -32,7 +32,7 @@ _NONE = (0, 0)
 
 
 class TierQueue(NamedTuple):
-    """What the tier has of one queue: queue offsets [min_offset, max_offset), and where they are, oldest first."""
+    """The tier of one queue: queue offsets [min_offset, max_offset), and its segments, oldest first."""
 
     min_offset: int
     max_offset: int
@@ -41,7 +41,7 @@ class TierQueue(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Bytes [start, stop) of a segment that hold messages one behind the other."""
+    """Bytes [start, stop) of a segment, which contain adjacent messages."""
 
     file: Segment
     start: int
@@ -50,12 +50,12 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Danger:
-    """What a broker's next start does to the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
+    """What a broker's next start would do to the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
 
     kind: str
     topic: str | None
     queueId: int | None
-    messages: int  # that no consumer gets any more
+    messages: int  # number of messages lost to consumers
     words: str
 
 
@@ -64,9 +64,9 @@ class Tier:
     """The tier of one broker.
 
     Attributes:
-        folder: where its segments are; None where they are not files of this machine.
-        known: the metadata file, or its ``.bak``, can be read.
-        queues: by topic and queue id; by the metadata alone where the segments are not here.
+        folder: directory of its segments; None if they are not local files.
+        known: whether the metadata file, or its ``.bak``, can be read.
+        queues: by topic and queue id; from the metadata alone if there are no local segments.
     """
 
     folder: str | None
@@ -75,7 +75,7 @@ class Tier:
 
     @classmethod
     def of(cls, layout: StoreLayout) -> "Tier | None":
-        """The tier of a store, or None where it has none.
+        """The tier of a store, or None without one.
 
         Raises:
             UnreadableStore: a directory or a segment cannot be read.
@@ -103,7 +103,7 @@ class Tier:
         return cls(folder=files.folder, known=metadata is not None, queues=queues)
 
     def begin(self, topic: str, queue_id: int, local: int) -> int:
-        """The lowest queue offset that consumers get.
+        """The lowest queue offset available to consumers.
 
         Args:
             local: the lowest one whose message is in the local log.
@@ -112,16 +112,16 @@ class Tier:
         return min(local, queue.min_offset) if queue is not None and queue.max_offset > queue.min_offset else local
 
     def alone(self, topic: str, queue_id: int, local: int) -> range:
-        """Queue offsets whose messages are in the tier alone.
+        """Queue offsets whose messages are only in the tier.
 
         Args:
-            local: as of :meth:`begin`.
+            local: see :meth:`begin`.
         """
         queue = self.queues.get((topic, queue_id))
         return range(queue.min_offset, min(queue.max_offset, local)) if queue is not None else range(0)
 
     def all_alone(self, ranges: Ranges) -> dict[Key, range]:
-        """:meth:`alone` of every queue that has such messages; of a queue without local files all are."""
+        """:meth:`alone` for every queue with such messages; for a queue without local files that is all of it."""
         ranges_alone = {}
         for key, queue in sorted(self.queues.items()):
             low, high = ranges.get(key, _NONE)
@@ -131,13 +131,13 @@ class Tier:
         return ranges_alone
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
-        """(position, size, tags code) of a queue offset; None where the tier has none, or its segments are not here."""
+        """(position, size, tags code) of a queue offset; None if it is not in the tier, or segments are not local."""
         queue = self.queues.get((topic, queue_id))
         unit = _at(queue.units, queue_offset * UNIT, UNIT) if queue is not None else None
         return CQ_ENTRY.unpack_from(unit, 0) if unit is not None else None
 
     def stretches(self, topic: str, queue_id: int, offsets: range) -> list[Stretch]:
-        """Where the messages of queue offsets lie that the tier has, in order."""
+        """The file ranges with the messages of queue offsets in the tier, in order."""
         queue = self.queues.get((topic, queue_id))
         if queue is None or not len(offsets):
             return []
@@ -152,13 +152,13 @@ class Tier:
         ]
 
     def walk(self, topic: str, queue_id: int, offsets: range) -> Iterator[LocatedRecord | Damage]:
-        """The messages of queue offsets that the tier has, in order; their physical offset is their position in it."""
+        """The messages of queue offsets in the tier, in order; their physical offset is the position in the tier."""
         for file, start, stop in self.stretches(topic, queue_id, offsets):
             yield from walk_file(file, start, stop, last=True)
             file.release()
 
     def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
-        """The message of a queue offset out of the tier; None where it has none, or its segments are not here."""
+        """The message of a queue offset in the tier; None if it is not there, or the segments are not local."""
         queue, unit = self.queues.get((topic, queue_id)), self.unit(topic, queue_id, queue_offset)
         if queue is None or unit is None:
             return None
@@ -168,7 +168,7 @@ class Tier:
         return parsed if isinstance(parsed, Record) and parsed.queue_offset == queue_offset else None
 
     def offset_by_time(self, topic: str, queue_id: int, stop: int, timestamp: int) -> int | None:
-        """The first queue offset before ``stop`` whose message was stored at a time or later; None without any.
+        """The first queue offset before ``stop`` whose message was stored at or after a time; None without any.
 
         A message that cannot be read counts as too early.
         """
@@ -225,11 +225,11 @@ def local_ranges(
     """(lowest offset whose message is in the local log, next offset) of every local queue.
 
     Args:
-        low: physical offset at which the log begins; where it does now by default.
+        low: physical offset of the beginning of the log; by default the current one.
 
     Raises:
         UnreadableStore, CorruptFile: queues cannot be read.
-        MissingRuntime: they are in RocksDB, and there is no library to read them.
+        MissingRuntime: they are in RocksDB, and the library to read them is not installed.
     """
     begin = CommitLog(layout).min_offset
     queues_here = every_queue(layout) if queues is None else list(queues)
@@ -237,7 +237,7 @@ def local_ranges(
     if low is not None:
         for queue in queues_here:
             first, end = ranges[queue.topic, queue.queue_id]
-            first = bisect_left(range(end), low, min(first, end), key=lambda at, one=queue: _physical(one, at))  # type: ignore[misc]
+            first = bisect_left(range(end), low, min(first, end), key=lambda at, queue=queue: _physical(queue, at))  # type: ignore[misc]
             ranges[queue.topic, queue.queue_id] = first, end
     return ranges
 
@@ -248,7 +248,7 @@ def _physical(queue: AnyQueue, queue_offset: int) -> int:
 
 
 def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
-    """What a broker would load: the metadata file, else its ``.bak``."""
+    """The metadata that a broker would load: from the file, else from its ``.bak``."""
     for bak in (False, True):
         with suppress(RmqError):
             if isinstance(config := read_config(layout, METADATA, bak=bak), TieredMetadata):
@@ -257,7 +257,7 @@ def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
 
 
 def _owner(layout: StoreLayout, metadata: TieredMetadata | None, brokers: set[str]) -> str | None:
-    """The broker whose tier it is, where several use one folder; None where that is not needed or not known."""
+    """The broker that owns the tier, if several share a directory; None if not needed or unknown."""
     name = layout.conf.text("brokerName")
     if name in brokers:
         return name
@@ -286,7 +286,7 @@ def _by_metadata(metadata: TieredMetadata) -> dict[Key, TierQueue]:
     queues = {}
     for path, table in metadata.consume_queues.items():
         key = _topic_queue(path)
-        segments = [one for _base, one in sorted(table.items()) if one.status != DELETED]
+        segments = [segment for _base, segment in sorted(table.items()) if segment.status != DELETED]
         if key is not None and segments:
             last = segments[-1]
             low, high = segments[0].base_offset // UNIT, (last.base_offset + last.size) // UNIT
@@ -295,7 +295,7 @@ def _by_metadata(metadata: TieredMetadata) -> dict[Key, TierQueue]:
 
 
 def _at(segments: list[Segment], offset: int, size: int) -> bytes | None:
-    """Bytes of an address space that lie in one of its segments."""
+    """Bytes of an address space, read from the segment that contains them."""
     number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
     if number < 0 or offset + size > segments[number].end:
         return None

@@ -64,7 +64,7 @@ def mixed_messages(rng: Random, count: int) -> list[dict[str, Any]]:
         elif kind == "ipv6":
             message |= {"bornHost": "[2001:db8::1]:1234", "storeHost": rng.choice(("[::1]:10911", "10.0.0.1:10911"))}
         elif kind == "delay":
-            message |= {"delayLevel": rng.choice((3, 5, 18)), "tags": "later"}
+            message |= {"delayLevel": rng.choice((16, 17, 18)), "tags": "later"}
         elif kind == "batch":
             parts = [{"body": rng.randbytes(50), "keys": f"key{i}", "tags": "b"} for i in range(rng.randint(1, 5))]
             message = {"topic": message["topic"], "queueId": n % 3, "batch": parts}

@@ -1,10 +1,14 @@
 """Steps: commands that copy, and what happens to the broker before, behind and while they run."""
 
+import asyncio
 import json
+import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rmqtool.cli.live import acked
@@ -12,10 +16,15 @@ from rmqtool.cli.live.copying import mirror as mirror_command
 from rmqtool.cli.live.copying import replay as replay_command
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.consumer import pull as pull_consumer
-from rmqtool.client.consumer.options import PushOptions
+from rmqtool.client.consumer.options import From, PushOptions
+from rmqtool.client.consumer.pull import PullConsumer
+from rmqtool.client.consumer.push import PushConsumer
+from rmqtool.client.consumer.received import Received
 from rmqtool.client.copying import replay as replaying
 from rmqtool.remoting.connection import Connection
+from rmqtool.remoting.errors import RemotingError
 from tests.model.commands import STEPPED, Done, Kill, Pause, run
 from tests.model.disks import empty, fill
 from tests.model.live.between import WAYS, Between
@@ -194,8 +203,79 @@ def consume(world: World, around: Around | None = None) -> Done:
     return done
 
 
+def _number_of(message: Received) -> int:
+    return int(message.body[1:].partition(b">")[0])
+
+
+def _write(messages: Sequence[Received]) -> None:
+    """One write for all: what a kill leaves is whole, and was there before any commit."""
+    os.write(1, "".join(f"{_number_of(message)}\n" for message in messages).encode())
+
+
+async def _pull_all(namesrv: str, group: str) -> None:
+    """Every queue up to what is its end now, and a commit behind each poll."""
+    async with PullConsumer(ClientOptions(namesrv=namesrv), group, batch=5, wait=0.2) as consumer:
+        queues = await consumer.queues(SENT)
+        await consumer.assign(queues)
+        ends = {queue: (await consumer.offsets(queue))[1] for queue in queues}
+        while any(consumer.position(queue) < end for queue, end in ends.items()):
+            _write(await consumer.poll(1))
+            await consumer.commit()
+
+
+async def _listen_to_all(namesrv: str, group: str) -> None:
+    """Until nothing has come for a second."""
+    loop = asyncio.get_running_loop()
+    last = loop.time()
+
+    async def listen(messages: Sequence[Received]) -> None:
+        nonlocal last
+        _write(messages)
+        last = loop.time()
+
+    options = PushOptions(start=From.FIRST, error_pause=0.05, persist_interval=0.1, hold=0.3, pull_batch=5)
+    async with PushConsumer(ClientOptions(namesrv=namesrv), group, {SENT: "*"}, listen, options):
+        while loop.time() - last < 1:
+            await asyncio.sleep(0.05)
+
+
+_Consumer = Callable[[str, str], Coroutine[Any, Any, None]]
+
+
+def _consume_with(world: World, kind: str, consumer: _Consumer, around: Around | None) -> Done:
+    around = around or _around(world)
+    if around.way == "no master":
+        around.way = ""
+    group = world.group_of(kind)
+    wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
+
+    def instead(namesrv: str) -> int:
+        try:
+            asyncio.run(consumer(namesrv, group))
+        except (ClientError, RemotingError) as err:
+            print(err, file=sys.stderr)
+            return 3
+        return 0
+
+    done = _run(world, around, kind, group=group, instead=instead)
+    world.taken[group] |= set(map(int, done.out.split()))
+    if done.code == 0 and around.quiet and wanted <= world.taken[group]:
+        world.counts[f"{kind}ed"] += 1
+    return done
+
+
+def pull(world: World, around: Around | None = None) -> Done:
+    """A PullConsumer commits what it was given."""
+    return _consume_with(world, "pull", _pull_all, around)
+
+
+def push(world: World, around: Around | None = None) -> Done:
+    """A PushConsumer's listener is given the broker's messages."""
+    return _consume_with(world, "push", _listen_to_all, around)
+
+
 COMMANDS: dict[str, Callable[[World, Around | None], Done]] = {
-    "replay": replay, "mirror": mirror, "consume": consume
+    "replay": replay, "mirror": mirror, "consume": consume, "pull": pull, "push": push
 }  # fmt: skip
 
 
@@ -223,7 +303,9 @@ def settle(world: World) -> None:
     world.broker.clock = 0
     world.up()
     world.send(SENT, 1)
-    for name, ended in (("replay", "replayed"), ("mirror", "mirrored"), ("consume", "consumed")):
+    for name, ended in (
+        ("replay", "replayed"), ("mirror", "mirrored"), ("consume", "consumed"), ("pull", "pulled"), ("push", "pushed"),
+    ):  # fmt: skip
         before, attempts_ = world.counts[ended], 0
         while world.counts[ended] == before:
             if (attempts_ := attempts_ + 1) > _MOST_ATTEMPTS:
@@ -243,19 +325,25 @@ def _around(world: World) -> Around:
     return Around(way, kill, meanwhile)
 
 
-def _run(world: World, around: Around, *words: object) -> Done:
+def _run(
+    world: World, around: Around, *words: object, group: str = "", instead: Callable[[str], int] | None = None
+) -> Done:
+    """Run a command, or what stands for it with the address of the name server."""
     rng = world.rng
     pause = Pause(int(2 ** rng.uniform(0, 6)), lambda: _do(world, around.meanwhile)) if around.meanwhile else None
     with ExitStack() as stack:
         namesrv = world.broker.namesrv
         if around.way in WAYS:
-            topics = (SENT, REPLAYED, f"%RETRY%{world.group}")
+            topics = (SENT, REPLAYED, f"%RETRY%{group or world.group}")
             one = Between(world.broker.address, around.way, rng.randrange(1 << 30), topics)
             namesrv = one.start()
             stack.callback(one.end, signal.SIGKILL)
             world.note(f"through {one!r}:")
         first, *others = words
-        done = run(first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry)
+        stands_for = partial(instead, namesrv) if instead is not None else None
+        done = run(
+            first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry, instead=stands_for
+        )
     if "Traceback" in done.err:
         raise Wrong(done.err)
     world.counts[f"{first} {around.way}".strip()] += 1

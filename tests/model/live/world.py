@@ -62,8 +62,10 @@ class World:
         told: what must be in the broker's log.
         kept: an earlier state of the broker's store, and what it had acknowledged by then.
         mirrors, journals, groups: number of the mirror, replay or group that is gone on with.
+        stores: how many the broker has had.
         remade: the broker's store was made anew, or an earlier one, since the mirror, replay or group began.
         seen: numbers that ``consume --ack`` has written whole.
+        taken: group of a consumer of the library to the numbers that it was given.
         ids: replay and place to the unique ids of the messages that it has ever stored.
     """
 
@@ -76,8 +78,10 @@ class World:
     mirrors: int = 1
     journals: int = 1
     groups: int = 1
+    stores: int = 1
     remade: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
+    taken: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     next_number: int = 1
 
@@ -111,6 +115,10 @@ class World:
     def group(self) -> str:
         """That consumes."""
         return f"group{self.groups}"
+
+    def group_of(self, kind: str) -> str:
+        """That a consumer of the library uses, of a kind; another one with each store of the broker."""
+        return f"{kind}{self.stores}"
 
     def note(self, text: object) -> None:
         self.history.append(str(text))
@@ -184,6 +192,7 @@ class World:
             copy_store(self.home / "kept", self.store)
             self.told = Told(dict(self.kept.stored))
         self.remade |= {"mirror", "replay", "group"}
+        self.stores += 1
         self.note(f"the broker's store is {'what it was' if older else 'made anew'}")
         if runs:
             self.broker.start()
@@ -269,9 +278,11 @@ class World:
         if not self.broker.runs:
             return
         theirs = self.queues(SENT)
-        for queue, at in asyncio.run(_asked(self.broker.namesrv, self.group, Puller.committed)).items():
-            if passed := set(theirs.get(queue, [])[:at]) - self.seen:
-                raise Wrong(f"{self.group} is at {at} of queue {queue}, and has not written {sorted(passed)[:10]}")
+        seen_by = {self.group: self.seen} | {group: self.taken[group] for group in map(self.group_of, ("pull", "push"))}
+        for group, seen in seen_by.items():
+            for queue, at in asyncio.run(_asked(self.broker.namesrv, group, Puller.committed)).items():
+                if passed := set(theirs.get(queue, [])[:at]) - seen:
+                    raise Wrong(f"{group} is at {at} of queue {queue}, and has not seen {sorted(passed)[:10]}")
 
 
 def _body(number: int) -> bytes:

@@ -167,6 +167,9 @@ class ReplayPlan:
         source = "-" if self.source == "-" else os.path.realpath(self.source)
         names = {"topic": "topics", "queue": "queues", "tag": "tags", "key": "keys"}
         chosen = {names.get(name, name): value for name, value in vars(self.messages).items()}
+        for name in ("property", "where"):  # journals of the time before these options do not have them
+            if chosen[name] is None:
+                del chosen[name]
         return {"source": source, **chosen, "to": self.to}
 
     def selection(self) -> Selection:

@@ -20,6 +20,7 @@ from rmqtool.errors import Refused
 from rmqtool.rules.resending import own_properties, why_not
 from rmqtool.rules.sending import check_message
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.lookup.where import fields_of_row
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # separators of properties
@@ -100,7 +101,7 @@ class StoreSource:
                 continue
             for inner, message in enumerate(item.messages()):
                 place = Place(item.physical_offset, inner)
-                if (last is None or place > last) and self.chosen.has(message.record):
+                if (last is None or place > last) and self.chosen.has(message.record, message.physical_offset):
                     yield self._step(place, message.record)
 
     def _check(self, last: Place, digest: int) -> None:
@@ -112,7 +113,7 @@ class StoreSource:
             raise Refused(
                 f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
             )
-        records = [one.record for one in message.messages()]
+        records = [item.record for item in message.messages()]
         if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
             raise Refused(
                 f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"
@@ -185,6 +186,10 @@ class RowSource:
             keys = split_keys(listed) if isinstance(listed, str) else listed
             if not {row.get("msgId"), named.get(UNIQ_KEY), *keys} & set(chosen.keys):
                 return False
+        if any(named.get(name) != value for name, value in chosen.properties):
+            return False
+        if chosen.where is not None and not chosen.where.has(fields_of_row(row)):
+            return False
         return all(
             bounds == Selection()[at] or _within(row.get(name), *bounds)
             for at, name, bounds in (

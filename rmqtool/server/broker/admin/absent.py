@@ -42,7 +42,7 @@ class Absent:
     @handles(C.GET_BROKER_HA_STATUS, since=V5_3)
     def show_slaves(self, call: Call[None, None]) -> Command:
         """Request 907."""
-        return call.answer(body=a.HaStatus(master_commit_log_max_offset=self._context.reading.end))
+        return call.answer(body=a.HaStatus(master_commit_log_max_offset=self._context.reading.message_end))
 
     @handles(C.RESET_MASTER_FLUSH_OFFSET, since=V5_3)
     def reset_flush_offset(self, call: Call[None, None]) -> Command:

@@ -84,10 +84,10 @@ class Control:
         if group not in context.state.groups:
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the group {group} does not exist")
         table: dict[MessageQueue, int] = {}
-        one = header.queue_id if header.queue_id is not None and header.queue_id >= 0 else None
-        for queue_id in range(queues) if one is None else [one]:
+        only_queue = header.queue_id if header.queue_id is not None and header.queue_id >= 0 else None
+        for queue_id in range(queues) if only_queue is None else [only_queue]:
             low, high = context.reading.min_offset(topic, queue_id), context.reading.max_offset(topic, queue_id)
-            if one is not None and header.offset is not None and header.offset >= 0:
+            if only_queue is not None and header.offset is not None and header.offset >= 0:
                 wanted = header.offset
                 if not low <= wanted <= high + 1:
                     remark = f"Target offset {wanted} not in consume queue range [{low}-{high}]"

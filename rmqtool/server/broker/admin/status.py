@@ -266,7 +266,7 @@ class Status:
             "runtime": f"[ {spent}, {runtime // 1000 % 60} seconds ]",
             "earliestMessageTimeStamp": str(first.record.store_timestamp if first is not None else -1),
             "commitLogMinOffset": str(low),
-            "commitLogMaxOffset": str(reading.end),
+            "commitLogMaxOffset": str(reading.message_end),
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,

@@ -60,6 +60,7 @@ class BrokerContext:
         pulled: offsets up to which groups have pulled, by topic, group and queue id; in memory only.
         resets: offsets set by administrators but not pulled from yet, by topic, group and queue id; 5.x.
         routes: asks the name servers for the readable queues of a topic; None if none answers.
+        announced: waits until the name servers know all topics of this moment; None without name servers.
     """
 
     settings: Settings
@@ -77,6 +78,7 @@ class BrokerContext:
     pulled: dict[Key, int] = field(default_factory=dict)
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
+    announced: Callable[[], Awaitable[None]] | None = None
 
     def clock(self) -> int:
         """The current time, ms since the epoch."""

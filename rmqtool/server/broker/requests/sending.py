@@ -8,7 +8,7 @@ import asyncio
 import logging
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -71,6 +71,7 @@ class Sending:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
         self._made: dict[str, TopicConfig] = {}  # topics not yet written
+        self._announcing: set[asyncio.Task[None]] = set()  # answers that wait until name servers know their topics
         host = parse_host(context.settings.address)
         self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
         self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), context.clock)
@@ -182,13 +183,13 @@ class Sending:
     def store(self) -> Failed | None:
         """Store waiting messages and answer; returns the error if topics could not be created."""
         waiting, self._waiting = self._waiting, []
-        failed = self._make_topics()
+        made, failed = set(self._made), self._make_topics()
         if failed is not None:
-            lost = [one for one in waiting if self._context.state.topic(one.message.topic) is None]
-            _answer(lost, [failed.answer(message.call.request) for message in lost])
-            waiting = [one for one in waiting if self._context.state.topic(one.message.topic) is not None]
+            lost = [item for item in waiting if self._context.state.topic(item.message.topic) is None]
+            _answer([(item, failed.answer(item.call.request)) for item in lost])
+            waiting = [item for item in waiting if self._context.state.topic(item.message.topic) is not None]
         if waiting:
-            self._store(waiting)
+            self._store(waiting, made)
         return failed
 
     def _make_topics(self) -> Failed | None:
@@ -202,15 +203,21 @@ class Sending:
             return self._context.failure(f"topics {', '.join(topics)} cannot be made", err, code)
         return None
 
-    def _store(self, waiting: list[_Sent]) -> None:
+    def _store(self, waiting: list[_Sent], made: Container[str]) -> None:
         try:
             results: Sequence[PutResult] = self._context.store.append_many([one.message for one in waiting])
         except (OSError, RmqError) as err:
             failed = self._context.failure("messages cannot be stored", err)
-            _answer(waiting, [failed.answer(one.call.request) for one in waiting])
+            _answer([(one, failed.answer(one.call.request)) for one in waiting])
             return
         both = list(zip(waiting, results, strict=True))
-        _answer(waiting, [self._answer_of(one.call, one.queue_id, result) for one, result in both])
+        answers = [(one, self._answer_of(one.call, one.queue_id, result)) for one, result in both]
+        if made and self._context.announced is not None:
+            first = [(one, answer) for one, answer in answers if one.message.topic in made]
+            answers = [(one, answer) for one, answer in answers if one.message.topic not in made]
+            self._announcing.add(task := asyncio.create_task(_answer_after(self._context.announced(), first)))
+            task.add_done_callback(self._announcing.discard)
+        _answer(answers)
         for one, result in both:
             if result.ok:
                 self._count(one.message.topic, 1, result.size)
@@ -310,14 +317,20 @@ class Sending:
             raise self._context.failure("messages cannot be stored", err) from None
 
 
-def _answer(asked: list[_Sent], responses: list[Command]) -> None:
+async def _answer_after(announced: Awaitable[None], answers: list[tuple[_Sent, Command]]) -> None:
+    """Send the answers for messages of new topics, when name servers know these."""
+    await announced
+    _answer(answers)
+
+
+def _answer(answers: list[tuple[_Sent, Command]]) -> None:
     """Send the answers, grouped by connection."""
     by_connection: defaultdict[Connection, list[Command]] = defaultdict(list)
-    for waiting, response in zip(asked, responses, strict=True):
-        if not waiting.call.request.is_oneway:
-            by_connection[waiting.call.connection].append(response)
-    for connection, answers in by_connection.items():
-        connection.send_now(answers)
+    for sent, response in answers:
+        if not sent.call.request.is_oneway:
+            by_connection[sent.call.connection].append(response)
+    for connection, responses in by_connection.items():
+        connection.send_now(responses)
 
 
 def _code_of(status: PutStatus) -> int:

@@ -63,6 +63,17 @@ ALL = (
         NOTHING,
     ),
     kind(
+        "topic-remade",
+        INFO,
+        "messages from before their topic was deleted and made again",
+        "The log has messages of this topic that were stored before its queues were numbered from 0 on again. No queue "
+        "has them.",
+        "The topic was deleted and made again (mqadmin deleteTopic, updateTopic). Its earlier messages stay in the log "
+        "until its files expire.",
+        "Consumers cannot get them. They go with the log files that they are in.",
+        NOTHING,
+    ),
+    kind(
         "queue-unread",
         WARNING,
         "a queue that consumers do not read",

@@ -99,6 +99,17 @@ ALL = (
         f"{command_line('commitlog', 'hexdump', 'STORE', '--offset')} shows the bytes; they cannot be repaired",
     ),
     kind(
+        "log-port",
+        ERROR,
+        "a message has a host with an impossible port",
+        "A record has the addresses of its producer and of its broker, each with a port from 0 to 65535. Here one is "
+        "outside of that.",
+        "A bad disk or memory (no checksum covers these fields), or a record that another program wrote.",
+        "The broker does not look at it. Java consumers can read neither the message nor those after it in the same "
+        "pull, and go on behind them without an error.",
+        SALVAGE,
+    ),
+    kind(
         "log-body",
         WARNING,
         "a compressed body cannot be decompressed",

@@ -7,7 +7,7 @@ from typing import Any
 from rmqtool.store.check.advice.steps import KEEPS, RECOVER, Step, by_hand
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
-from rmqtool.store.layout.mending import WayOn, cut_short, way_on, way_on_alone
+from rmqtool.store.layout.mending import Remedy, cut_short, remedy_for, remedy_for_only_file
 
 
 def check_files(
@@ -34,10 +34,10 @@ def check_files(
         ctx.found.add(code, ctx.name(path), **more, **about)
 
     for path in segments.foreign:
-        tell("file-foreign", path, steps=_steps(way_on(path, None, size, last=False)))
+        tell("file-foreign", path, steps=_steps(remedy_for(path, None, size, last=False)))
     for file in files:
         if file.size != size:
-            steps = _steps(way_on(file.path, file.size, size, last=file is files[-1]))
+            steps = _steps(remedy_for(file.path, file.size, size, last=file is files[-1]))
             if queue is None and len(files) == 1 and ctx.layout.conf.options:
                 steps += by_hand(
                     f"if {file.path} was not cut short, set mappedFileSizeCommitLog={file.size} in "
@@ -76,9 +76,9 @@ def check_alone(ctx: Context, known: int) -> None:
     expected = f"at least {known - file.base} bytes: queues point at messages up to there"
     if known <= file.end:
         expected = f"a length that {file.base} is a multiple of"
-    steps = _steps(way_on_alone(file, known))
+    steps = _steps(remedy_for_only_file(file, known))
     ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=f"{file.size} bytes", steps=steps)
 
 
-def _steps(way: WayOn) -> tuple[Step, ...]:
+def _steps(way: Remedy) -> tuple[Step, ...]:
     return (Step(command=way.command, does=way.does, costs=KEEPS if way.command else ""),)

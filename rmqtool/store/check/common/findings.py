@@ -129,9 +129,9 @@ class Collector:
     def drain(self) -> Iterator[Finding]:
         """What has come since the last call."""
         waiting, self._waiting = self._waiting, []
-        yield from map(self._advised, waiting)
+        yield from map(self._advise, waiting)
 
-    def _advised(self, finding: Finding) -> Finding:
+    def _advise(self, finding: Finding) -> Finding:
         steps = self.situation.advise(finding.code, finding.steps)
         return replace(finding, steps=steps, fix=sentences(steps))
 
@@ -140,7 +140,7 @@ class Collector:
         yield from self.drain()
         for (code, severity, file, topic, queue_id), count in self._more.items():
             kind = CODES[code]
-            yield self._advised(
+            yield self._advise(
                 Finding(
                     code=code,
                     severity=severity,

@@ -94,6 +94,7 @@ class RecordCheck:
                 },
             )
         self._times(name, rows)
+        self._hosts(file, name, rows)
         self._properties(file, name, rows)
         for i in np.flatnonzero(rows.sys_flag & COMPRESSED):
             self._body(file, name, rows, int(i))
@@ -122,6 +123,19 @@ class RecordCheck:
         self._before = int(times[-1])
         highest = int(times.max())
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
+
+    def _hosts(self, file: Segment, name: str, rows: RecordColumns) -> None:
+        """Ports are int fields, of which an address has the lower half alone."""
+        data = np.frombuffer(file.view(), np.uint8)
+        versions = rows.sys_flag & HOSTS_V6
+        for version in np.unique(versions):
+            offsets = HEADS[int(version)].offsets
+            for port, of in (("born_port", "bornHost"), ("store_port", "storeHost")):
+                places = np.where(versions == version, rows.at + offsets[port], -1)
+                for i in np.flatnonzero((places >= 0) & (data[places] | data[places + 1] != 0)).tolist():
+                    at = int(places[i])
+                    actual = f"port {int.from_bytes(data[at : at + 4].tobytes(), 'big', signed=True)} in {of}"
+                    self.ctx.found.add("log-port", name, offset=at, actual=actual, **self._whose(file, rows, i))
 
     def _properties(self, file: Segment, name: str, rows: RecordColumns) -> None:
         view = file.view()

@@ -1,11 +1,12 @@
 """One batch queue as the check sees it: what its files hold, and what the log said of it so far."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from formats.queues.batch import as_array, valid_prefix
 from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.dispatch.lives import Lives
 from rmqtool.store.layout.paths import BATCH_UNIT
 from rmqtool.store.queues.reader import SCANNED_FILES
 
@@ -41,8 +42,25 @@ class BatchFile:
         return as_array(self.segment.view())[start:stop]
 
 
+Missing = tuple[bool, int, int, int]  # (comes soon, queue offset, physical offset, messages)
+
+
+class FormerLife(NamedTuple):
+    """What was noted of a queue before it was numbered from 0 on again."""
+
+    missing: list[Missing]
+    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    offset: int
+    next_ordinal: int  # that it would have had
+
+
 class BatchState:
-    """A queue, and what the log said of it so far."""
+    """A queue, and what the log said of it so far.
+
+    Attributes:
+        lives: what the log says of them.
+        former: what was noted of each of those that ended.
+    """
 
     def __init__(self, topic: str, queue_id: int, path: str) -> None:
         self.topic, self.queue_id, self.path = topic, queue_id, path
@@ -50,7 +68,31 @@ class BatchState:
         self.cursor = (0, 0)  # file, and unit in it, that the next record should have
         self.next_offset: int | None = None
         self.epoch = 0
-        self.missing: list[tuple[bool, int, int, int]] = []  # (comes soon, queue offset, physical offset, messages)
+        self.missing: list[Missing] = []
+        self.lives = Lives()
+        self.former: list[FormerLife] = []
+
+    def begin_again(self, file: str, offset: int) -> None:
+        """The next message has the queue offset 0 again.
+
+        Args:
+            file, offset: where it is in the log.
+        """
+        self.former.append(FormerLife(self.missing, file, offset, self.next_offset or 0))
+        self.missing, self.next_offset = [], None
+
+    @property
+    def again(self) -> int:
+        """Messages without a unit that the next start makes one for."""
+        return sum(count for soon, _base, _physical, count in self.missing if soon)
+
+    def forget(self) -> None:
+        """Messages without a unit are none that should have one."""
+        self.missing = []
+
+    def restore(self) -> None:
+        """Those of former lives should have one as well."""
+        self.missing = [missing for life in self.former for missing in life.missing] + self.missing
 
     def load(self, segments: Segments, min_physical: int) -> None:
         """Look at the files."""

@@ -15,6 +15,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, valid, words
+from rmqtool.store.check.queues.removed import settle
 from rmqtool.store.dispatch.batch import numbers_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name
 from rmqtool.store.log.commit_log import Damage
@@ -93,9 +94,17 @@ class BatchQueueCheck:
             path = self.ctx.layout.queue_path(topic, queue_id, BATCH_QUEUES)
             queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
         expected = self._expect(stretch, rows)
-        if len(expected.size):
-            self._ordinals(queue, stretch, expected)
-            self._compare(queue, expected)
+        columns = expected.base_queue_offset, expected.physical_offset, expected.store_timestamp, expected.batch_size
+        for part, begins in queue.lives.take(*columns):
+            records, file = expected.part(part), stretch.file
+            if begins:
+                queue.begin_again(self.ctx.name(file.path), int(records.physical_offset[0]) - file.base)
+            self._ordinals(queue, stretch, records)
+            self._compare(queue, records)
+
+    def settle(self) -> None:
+        """What is to be said of messages from before their queues were numbered from 0 on again."""
+        settle(self.ctx, self.queues, ())
 
     def _expect(self, stretch: Stretch, rows: Column) -> _Expected:
         batch = stretch.batch

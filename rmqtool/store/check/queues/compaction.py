@@ -190,7 +190,7 @@ class _Check:
 
     def _records(self, file: Segment, start: int) -> int:
         """How many records follow each other from a byte of a file on."""
-        at, records, view = start, 0, file.mapped()
+        at, records, view = start, 0, file.map()
         while at + 8 <= len(view) and says_position(view, file.base, at):
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
             unit = BatchEntry(file.base + at, size, 0, 0, 0, 1)
@@ -224,7 +224,7 @@ class _Check:
         known: set[int] = set()
         for _base, units in queue.runs():
             known.update(units["base_queue_offset"].tolist())
-        missing = [one for one in wanted if one[0] not in known]
+        missing = [key for key in wanted if key[0] not in known]
         soon = [entry for entry in missing if entry[0] >= queue.max_offset and self._soon(entry[1])]
         for code, some in (("compaction-behind", soon), ("compaction-missing", sorted({*missing} - {*soon}))):
             if some:

@@ -20,7 +20,7 @@ from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.batches import BatchQueueCheck
 from rmqtool.store.check.queues.entries import finish_queue
 from rmqtool.store.check.queues.ordinals import check_ordinals
-from rmqtool.store.check.queues.removed import add_deleted
+from rmqtool.store.check.queues.removed import add_deleted, settle
 from rmqtool.store.check.queues.state import (
     BEFORE,
     BEHIND,
@@ -55,6 +55,7 @@ class QueueCheck:
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
         self.batches = BatchQueueCheck(ctx)
+        self._is_settled = False
 
     def load(self) -> Iterator[None]:
         """Summarise every file of every queue."""
@@ -78,6 +79,7 @@ class QueueCheck:
     @property
     def damaged(self) -> bool:
         """Whether a queue has more wrong with it than its tail, once the log was read: a start may make that worse."""
+        self._settle()
         return any(queue.damaged for queue in self.queues.values() if queue.topic not in self._deleted)
 
     @cached_property
@@ -92,6 +94,13 @@ class QueueCheck:
             for topic, queues in deleted.items()
             if all(queue.newest <= topics.changed for queue in queues)
         }
+
+    def _settle(self) -> None:
+        """What is to be said of messages from before their queues were numbered from 0 on again."""
+        if not self._is_settled:
+            self._is_settled = True
+            settle(self.ctx, self.queues, self._deleted)
+            self.batches.settle()
 
     @property
     def known(self) -> int:
@@ -125,9 +134,7 @@ class QueueCheck:
                 continue
             if not queue.files:
                 queue.newest = max(queue.newest, int(batch.store_timestamp[rows].max()))
-            check_ordinals(self.ctx, queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
-            columns = (batch.queue_offset, batch.size, batch.tags_code, batch.store_timestamp)
-            self._compare(queue, position[rows], *(column[rows] for column in columns))
+            self._take(queue, stretch, rows, batch.queue_offset[rows])
         if batch.light:
             self._light(stretch)
 
@@ -142,10 +149,18 @@ class QueueCheck:
             if queue is None:
                 continue
             rows, ordinals = np.array(pairs, np.int64).T
-            queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
             queue.newest = _ALWAYS  # further queues need not be named in topics.json
+            self._take(queue, stretch, rows, ordinals)
+
+    def _take(self, queue: QueueState, stretch: Stretch, rows: Column, ordinals: Column) -> None:
+        """Messages of one queue, in the order of the log."""
+        batch, position, file = stretch.batch, stretch.position[rows], stretch.file
+        for part, begins in queue.lives.take(ordinals, position, batch.store_timestamp[rows]):
+            if begins:
+                queue.begin_again(self.ctx.name(file.path), int(position[part.start]) - file.base)
+            check_ordinals(self.ctx, queue, file, ordinals[part], position[part], stretch.epoch)
             columns = (batch.size, batch.tags_code, batch.store_timestamp)
-            self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
+            self._compare(queue, position[part], ordinals[part], *(column[rows[part]] for column in columns))
 
     def _compare(
         self, queue: QueueState, position: Column, ordinals: Column, size: Column, tags: Column, times: Column

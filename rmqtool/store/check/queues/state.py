@@ -10,6 +10,7 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE, ConsumeEntry, as_array, read
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.dispatch.lives import Lives
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import runs_in
 
@@ -133,6 +134,16 @@ class Run(NamedTuple):
     messages: int
 
 
+class FormerLife(NamedTuple):
+    """What was noted of a queue before it was numbered from 0 on again."""
+
+    runs: list[Run]
+    overflow: Counter[tuple[str, int]]
+    file: str  # of the log, and where in it the first message is that has the queue offset 0 again
+    offset: int
+    next_ordinal: int  # that it would have had
+
+
 class QueueState:
     """A queue.
 
@@ -142,6 +153,8 @@ class QueueState:
         runs: messages without an entry.
         newest: store time of the newest message, ms, of a queue without files.
         overflow: how many more, by reason and whether they come soon.
+        lives: what the log says of them.
+        former: what was noted of each of those that ended.
     """
 
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int) -> None:
@@ -153,6 +166,33 @@ class QueueState:
         self.newest = 0
         self.runs: list[Run] = []
         self.overflow: Counter[tuple[str, int]] = Counter()
+        self.lives = Lives()
+        self.former: list[FormerLife] = []
+
+    def begin_again(self, file: str, offset: int) -> None:
+        """The next message has the queue offset 0 again.
+
+        Args:
+            file, offset: where it is in the log.
+        """
+        self.former.append(FormerLife(self.runs, self.overflow, file, offset, self.next_ordinal or 0))
+        self.runs, self.overflow, self.next_ordinal = [], Counter(), None
+
+    @property
+    def again(self) -> int:
+        """Messages without an entry that the next start makes one for."""
+        overflow = sum(count for (_reason, soon), count in self.overflow.items() if soon)
+        return overflow + sum(run.messages for run in self.runs if run.soon)
+
+    def forget(self) -> None:
+        """Messages without an entry are none that should have one."""
+        self.runs, self.overflow = [], Counter()
+
+    def restore(self) -> None:
+        """Those of former lives should have one as well."""
+        lives = [(life.runs, life.overflow) for life in self.former]
+        self.runs = [run for runs, _overflow in lives for run in runs] + self.runs
+        self.overflow = sum((overflow for _runs, overflow in lives), self.overflow)
 
     def load(self, segments: Segments, min_physical: int) -> None:
         """Summarise the files; an unreadable one raises UnreadableStore."""

@@ -1,1 +1,1 @@
-"""Timer messages of 5.x: the wheel, its log, and what waits there. Reading only."""
+"""Timer messages of 5.x: the wheel, its log, and the waiting messages."""

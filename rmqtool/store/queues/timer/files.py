@@ -1,4 +1,4 @@
-"""The files of the timer as they lie there: wheel, log and checkpoint.
+"""The files of the timer: wheel, log and checkpoint.
 
 Source: store.timer.TimerWheel, TimerLog, TimerCheckpoint.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TimerFiles:
-    """The timer of one store. Files are read when they are asked for.
+    """The timer of one store. Files are read on demand.
 
     Attributes:
         log: files of the timer log.
-        precision: ms that one slot of the wheel stands for.
+        precision: ms per slot of the wheel.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -70,30 +70,30 @@ class TimerFiles:
 
     @property
     def checkpoint_path(self) -> str:
-        """Where the checkpoint is, or would be."""
+        """Path of the checkpoint, whether it exists or not."""
         return self.layout.path("config", "timercheck")
 
     @property
     def present(self) -> bool:
-        """Whether the store has anything of a timer."""
+        """Whether the store has any file of a timer."""
         return bool(self.log.files) or exists(self.wheel_path) or exists(self.checkpoint_path)
 
     @cached_property
     def wheel(self) -> "Array | None":
-        """The slots of the wheel, of shape (SLOTS,); None without a wheel, or where its length is another.
+        """The slots of the wheel, of shape (SLOTS,); None if it does not exist or has a wrong length.
 
         Raises:
-            UnreadableStore: it is there and cannot be read.
+            UnreadableStore: it exists and cannot be read.
         """
         data = self.wheel_bytes
         return timer.slot_array(data) if len(data) == timer.WHEEL_SIZE else None
 
     @cached_property
     def wheel_bytes(self) -> memoryview:
-        """The wheel as it is stored; empty where it is missing.
+        """The contents of the wheel; empty if it does not exist.
 
         Raises:
-            UnreadableStore: as :attr:`wheel`.
+            UnreadableStore: see :attr:`wheel`.
         """
         try:
             return memoryview(map_file(self.wheel_path) if exists(self.wheel_path) else b"")
@@ -103,16 +103,16 @@ class TimerFiles:
 
     @cached_property
     def checkpoint_bytes(self) -> bytes | None:
-        """The checkpoint as it is stored; None where it is missing.
+        """The contents of the checkpoint; None if it does not exist.
 
         Raises:
-            UnreadableStore: it is there and cannot be read.
+            UnreadableStore: it exists and cannot be read.
         """
         return self.layout.small("config", "timercheck")
 
     @property
     def checkpoint(self) -> timer.Checkpoint | None:
-        """What the checkpoint says; None where it is missing or shorter than its fields."""
+        """The parsed checkpoint; None if it does not exist or is too short."""
         data = self.checkpoint_bytes
         return timer.parse_checkpoint(data) if data and len(data) >= TIMER_CHECKPOINT.size else None
 
@@ -129,11 +129,11 @@ class TimerFiles:
 
     @cached_property
     def file_size(self) -> int:
-        """Bytes of each file of the timer log: configured, that of the files, or the default."""
+        """Bytes per file of the timer log: configured, that of the files, or the default."""
         return self.layout.conf.sizes.get("mappedFileSizeTimerLog") or common_size(self.log) or timer.LOG_FILE_SIZE
 
     def count(self, file: Segment) -> int:
-        """Units from the file's beginning up to the first element that is none."""
+        """Number of units in a file before the first invalid element."""
         if file.base not in self._counts:
             self._counts[file.base] = timer.valid_prefix(timer.unit_array(file.view()), self.precision)
         return self._counts[file.base]
@@ -149,13 +149,13 @@ class TimerFiles:
 
     @cached_property
     def recovery(self) -> tuple[int, int]:
-        """(number of the first file that the next start reads, position at which the timer log ends for it).
+        """(number of the first file that the next start reads, position at which it ends the timer log).
 
-        The start goes back from the flush position of the checkpoint by the length of one file, and reads from the
-        beginning of the file where that falls; whatever is no unit ends the log, and all behind it is cut off.
+        The start goes back from the flush position in the checkpoint by the length of one file, and reads that file
+        from its beginning; the first invalid element ends the log, and everything behind it is truncated.
         """
         files = self.log.files
-        if files and not files[-1].size:  # a broker deletes it before
+        if files and not files[-1].size:  # a broker deletes it first
             files = files[:-1]
         if not files:
             return 0, 0
@@ -170,16 +170,16 @@ class TimerFiles:
 
     @property
     def end(self) -> int:
-        """Position after the last unit, for the next start."""
+        """Position after the last unit, in the state after the next start."""
         return self.recovery[1]
 
     def find_expired(self, low: int) -> list[Segment]:
-        """Files of the log that a broker deletes: up to the first whose last unit leads to a message that is there.
+        """The log files that a broker deletes: those before the first whose last unit's message still exists.
 
-        The last file stays. Source: MappedFileQueue.deleteExpiredFileByOffsetForTimerLog.
+        The last file is never deleted. Source: MappedFileQueue.deleteExpiredFileByOffsetForTimerLog.
 
         Args:
-            low: physical offset at which the commit log begins.
+            low: physical offset of the beginning of the commit log.
         """
         last = (self.file_size - timer.BLANK_SIZE) // timer.UNIT_SIZE * timer.UNIT_SIZE - timer.UNIT_SIZE
         expired: list[Segment] = []
@@ -192,9 +192,9 @@ class TimerFiles:
         return expired
 
     def sound_end(self, log_end: int) -> int:
-        """Position after the last unit before the first that leads behind the end of the commit log.
+        """Position after the last unit before the first that points behind the end of the commit log.
 
-        Units behind that were left by messages that were cut off; most often it is the end.
+        Such units are left over from messages that were truncated; usually there are none, and this is the end.
         """
         import numpy as np
 

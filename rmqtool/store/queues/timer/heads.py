@@ -1,7 +1,7 @@
-"""Timer messages of which little is to be known, many at once: columns of their heads, and where their properties lie.
+"""Read many timer messages partially: their heads as columns, and the position of their properties.
 
-A record that is not as nearly all are (both hosts IPv4, a topic of at most 255 bytes) is left to who reads records one
-by one.
+Records that are unlike most (both hosts IPv4, topic of at most 255 bytes) are left to code that reads records one by
+one.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _MAGICS = MAGIC_V1, MAGIC_V2
 _TOPIC = timer.TOPIC.encode()
-_BEHIND = 1 + len(_TOPIC)  # of the body: the topic with its length; then the length of the properties
+_BEHIND = 1 + len(_TOPIC)  # the topic with its length, behind the body; the length of the properties follows
 
 
 class TimerHeads(NamedTuple):
-    """Some messages of one file of the log.
+    """Messages in one file of the log.
 
     Attributes:
-        numbers: of the units that were asked for; int64 of shape (messages,), as the other columns.
+        numbers: numbers of their units; int64 of shape (messages,), like the other columns.
         heads: record array with the fields of :data:`formats.layouts.derived.HEAD_V4_V4`.
-        data: the file's bytes; uint8 of shape (bytes,), mapped as long as they are in use.
-        properties_at: where the properties of each begin there.
-        properties_length: their bytes.
+        data: the file's bytes; uint8 of shape (bytes,), mapped while in use.
+        properties_at: position of the properties of each message in ``data``.
+        properties_length: their length.
     """
 
     numbers: "Array"
@@ -43,9 +43,9 @@ class TimerHeads(NamedTuple):
 
 
 def lead_to_records(log: CommitLog, units: "Array") -> "Array":
-    """Which units lead to a record of their size that knows its place: the bool array of shape (units,).
+    """Which units point to a record that has their size and its right position: bool of shape (units,).
 
-    Topic and properties are not looked at.
+    Topic and properties are not checked.
     """
     leading = np.zeros(len(units), bool)
     offsets = units["physical_offset"].astype(np.int64)
@@ -68,17 +68,17 @@ def _heads(data: "Array", at: "Array") -> "Array":
 
 
 def windows(data: "Array", at: "Array", size: int) -> "Array":
-    """So many bytes from each place on, of shape (places, size)."""
+    """``size`` bytes from each position on, of shape (positions, size)."""
     cut: Array = sliding_window_view(data, size)[at]
     return cut
 
 
 def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[TimerHeads]:
-    """The messages that units lead to, as far as they are plain; the others are left out.
+    """The messages that units point to, if they are plain; other messages are left out.
 
     Args:
         units: record array with the fields of :class:`formats.variants.timer.LogUnit`.
-        chosen: numbers of those that are asked for.
+        chosen: numbers of the wanted units.
     """
     offsets = units["physical_offset"][chosen].astype(np.int64)
     for file in log.segments:

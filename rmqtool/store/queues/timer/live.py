@@ -1,8 +1,8 @@
-"""The timer of a store that is held open: wheel, log and checkpoint, written where they are.
+"""The timer of an open store: wheel, log and checkpoint, written in place.
 
-In memory are the slots that are still to fire. The log grows at its end; slots and checkpoint are written by
-:meth:`LiveTimer.sync`, first the log, then the wheel, then the checkpoint that says so. Whoever is killed in between
-leaves a log that knows more than the others: the next start puts its last units into the wheel again, as a broker does.
+The slots that have not fired are kept in memory. The log is appended to; :meth:`LiveTimer.sync` writes slots and
+checkpoint: first the log, then the wheel, then the checkpoint that refers to them. A kill in between leaves a log that
+is ahead of the others: the next start puts its last units into the wheel again, as a broker does.
 
 Source: store.timer.TimerMessageStore (recover, doEnqueue, prepareTimerCheckPoint), TimerLog.append, TimerWheel.putSlot.
 """
@@ -31,20 +31,20 @@ class LiveTimer:
 
     Args:
         now: ms since the epoch.
-        log_end: of the commit log; units that lead behind it were left by messages that are gone.
+        log_end: end of the commit log; units that point behind it are left over from messages that are gone.
 
     Attributes:
-        read_time: of the slot that is read next, ms.
-        write_time: of the slot that it is now, ms; what fires before it is delivered without the wheel.
-        queue_offset: next of the timer's queue.
-        known: physical offsets of messages that the wheel has although the checkpoint does not say so.
-        revised: whether units that the checkpoint tells of are gone: where to go on in the queue says the message at
-            ``last_offset``.
-        last_offset: physical offset of the message that the last unit of the log leads to; -1 without one.
-        changed: whether something is to be written.
+        read_time: time of the next slot to read, ms.
+        write_time: time of the current slot, ms; earlier messages are delivered without the wheel.
+        queue_offset: next queue offset to read from the timer's queue.
+        known: physical offsets of messages that are in the wheel already, although behind the checkpoint.
+        revised: whether units recorded in the checkpoint are gone; the position in the queue then follows from the
+            message at ``last_offset``.
+        last_offset: physical offset of the message of the log's last unit; -1 without one.
+        changed: whether there is something to write.
 
     Raises:
-        Refused: links lead to no unit, or the files have another length than a broker would load.
+        Refused: links point to no unit, or the files do not have the length that a broker would load.
     """
 
     def __init__(self, layout: StoreLayout, now: int, log_end: int) -> None:
@@ -62,7 +62,7 @@ class LiveTimer:
         self._end = files.sound_end(log_end)
         self.revised = self._end < self._point.last_timer_log_flush_position
         self.queue_offset = min(self._point.last_timer_queue_offset, self._point.master_timer_queue_offset)
-        self._slots: dict[int, timer.Slot] = {}  # by their time, ms
+        self._slots: dict[int, timer.Slot] = {}  # by slot time, ms
         self.known: set[int] = set()
         self._load(files)
         self._times = sorted(self._slots)  # a heap
@@ -70,7 +70,7 @@ class LiveTimer:
         self.read_time = self._point.last_read_time or min([begin, *self._times[:1]])
         self.write_time = max(begin, self.read_time)
         self.last_offset = self._last_unit()
-        self._held = bytearray()  # units that end the log and are not written yet
+        self._buffer = bytearray()  # units at the end of the log, not written yet
         self._dirty: set[int] = set()
         self._touched: set[str] = set()
         self._names: set[str] = set()
@@ -97,12 +97,12 @@ class LiveTimer:
 
     @property
     def _check(self) -> str:
-        """The command that tells more."""
+        """The command that reports details."""
         return self.layout.command("check")
 
     def _load(self, files: TimerFiles) -> None:
         wheel = waiting(files)
-        # nothing has expired where the log begins at 0
+        # no message can have expired if the log begins at 0
         missing = () if CommitLog(self.layout).min_offset > 0 else wheel.expired
         if lost := len(wheel.outside) + len(wheel.broken) + len(missing):
             raise Refused(
@@ -122,21 +122,21 @@ class LiveTimer:
         self.known = set(units["physical_offset"][positions >= self._point.last_timer_log_flush_position].tolist())
 
     def _last_unit(self) -> int:
-        """Physical offset of the message of the last unit; -1 without a unit."""
+        """Physical offset of the last unit's message; -1 without units."""
         for file in reversed(self._files.log.files):
             if self._end > file.base:
                 unit = timer.read_unit(file.view(), self._end - file.base - timer.UNIT_SIZE, file.size)
                 if isinstance(unit, timer.LogUnit):
                     return unit.physical_offset
-                count = self._files.count(file)  # the end is that of a file: a blank is before it
+                count = self._files.count(file)  # the end is a file's end, so a blank is before it
                 if count and self._end == file.end:
                     return int(timer.unit_array(file.view())["physical_offset"][count - 1])
         return timer.NOWHERE
 
     def _cut_short(self, files: TimerFiles) -> bool:
-        """Make zeros of what lies behind the end: the next start would take it for units that follow. Whether any did.
+        """Zero what is behind the end, as the next start would take it for units; returns whether there was any.
 
-        A cut log leaves slots that lead behind its end: all slots that wait are rewritten then.
+        After a truncation slots may point behind the end of the log, so all waiting slots are rewritten.
         """
         if not files.log.files:
             return False
@@ -161,21 +161,21 @@ class LiveTimer:
 
     @property
     def pending(self) -> bool:
-        """Whether a slot waits."""
+        """Whether any slot is waiting."""
         return bool(self._times)
 
     @property
     def next_time(self) -> int | None:
-        """When the next slot can be read, ms; None where none waits."""
+        """Time in ms at which the next slot can be read; None if none is waiting."""
         return self._times[0] + self.precision if self._times else None
 
     def count(self, time: int) -> int:
-        """Messages that wait in the slot of a time in ms."""
+        """Number of messages in the slot of a time in ms."""
         slot = self._slots.get(self._floor(time))
         return slot.count if slot is not None else 0
 
     def due(self, now: int) -> int | None:
-        """Time of the first slot that is over; None where none is. Without one, the wheel stands at the present."""
+        """Time of the first slot that is due; None if none is, in which case the wheel advances to the present."""
         turned = max(self._floor(now), self.write_time)
         if self._times and self._times[0] < turned:
             return self._times[0]
@@ -186,7 +186,7 @@ class LiveTimer:
         """The units of a slot, in the order of the log.
 
         Raises:
-            Refused: a link leads to no unit.
+            Refused: a link points to no unit.
         """
         chain: list[timer.LogUnit] = []
         at = self._slots[time].last_position
@@ -200,8 +200,8 @@ class LiveTimer:
         return chain
 
     def _unit(self, position: int) -> timer.LogUnit:
-        if position + timer.UNIT_SIZE > self._end - len(self._held):
-            self._write_held()
+        if position + timer.UNIT_SIZE > self._end - len(self._buffer):
+            self._write_buffer()
         base = position // self._file_size * self._file_size
         if self._reading is None or self._reading[0] != base:
             self.let_go()
@@ -212,8 +212,8 @@ class LiveTimer:
             raise Refused(f"{self._path(base)}: byte {position - base}: {unit.reason}: see {self._check}")
         return unit
 
-    def note_passed(self, time: int) -> None:
-        """All of a slot was delivered."""
+    def remove_slot(self, time: int) -> None:
+        """Remove a slot whose messages have all been delivered."""
         del self._slots[time]
         heapq.heappop(self._times)
         self._dirty.discard(time)
@@ -221,7 +221,7 @@ class LiveTimer:
         self.changed = True
 
     def put(self, fires: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
-        """Put a message into the slot of a time in ms that is not over."""
+        """Put a message into the slot of a time in ms, which must not be over."""
         time = self._floor(fires)
         slot = self._slots.get(time)
         last = slot.last_position if slot is not None else timer.NOWHERE
@@ -234,26 +234,26 @@ class LiveTimer:
         self._dirty.add(time)
 
     def take_for_last(self, physical_offset: int, size: int, topic_hash: int) -> None:
-        """Let the last unit lead to the message that was taken last: by it a broker finds where to go on in the queue.
+        """Make the last unit point to the message read last, by which a broker finds its position in the queue.
 
-        The unit lies in a slot that is over.
+        The unit goes to a slot that is over.
         """
         if physical_offset != self.last_offset:
             self._append(timer.NOWHERE, timer.MAGIC_DEFAULT, self.read_time - self.precision - self.write_time,
                          physical_offset, size, topic_hash)  # fmt: skip
 
     def _append(self, previous: int, magic: int, delay: int, offset: int, size: int, topic_hash: int) -> int:
-        # first, so that nothing has changed where there is no room; and what is held belongs into one file
-        if len(self._held) >= _BUFFER or (self._held and not self._end % self._file_size):
-            self._write_held()
+        # first, so that nothing has changed if the disk is full; the buffer must not span two files
+        if len(self._buffer) >= _BUFFER or (self._buffer and not self._end % self._file_size):
+            self._write_buffer()
         left = self._file_size - self._end % self._file_size
         if left < timer.UNIT_SIZE + timer.BLANK_SIZE:
-            self._held += timer.build_blank(left).ljust(left, b"\0")
+            self._buffer += timer.build_blank(left).ljust(left, b"\0")
             self._end += left
-            self._write_held()
+            self._write_buffer()
         position = self._end
         unit = timer.LogUnit(timer.UNIT_SIZE, previous, magic, self.write_time, delay, offset, size, topic_hash)
-        self._held += timer.build_unit(unit)
+        self._buffer += timer.build_unit(unit)
         self._end += timer.UNIT_SIZE
         self.last_offset = offset
         self.changed = True
@@ -264,30 +264,30 @@ class LiveTimer:
     def _path(self, base: int) -> str:
         return self.layout.path("timerlog", name_of(base))
 
-    def _write_held(self) -> None:
-        """Hand the held units to the system; they all belong into one file."""
-        if self._held:
-            self._be_told()
-            start = self._end - len(self._held)
+    def _write_buffer(self) -> None:
+        """Write the buffered units, which all belong to one file."""
+        if self._buffer:
+            self._ensure_checkpoint()
+            start = self._end - len(self._buffer)
             base = start // self._file_size * self._file_size
             with open_at_length(self._path(base), self._file_size, self.layout.path("config"), self._names) as file:
-                file.write(start - base, bytes(self._held))
+                file.write(start - base, bytes(self._buffer))
             self._touched.add(self._path(base))
-            self._held.clear()
+            self._buffer.clear()
 
-    def _be_told(self) -> None:
-        """Before the first unit: without a checkpoint nobody knows that nothing was delivered yet."""
+    def _ensure_checkpoint(self) -> None:
+        """Write a checkpoint before the first unit: without one, nothing shows that no message was delivered yet."""
         if self._files.checkpoint is None and self._point == timer.Checkpoint():
             self._write_checkpoint(self._point._replace(last_read_time=self.read_time))
 
     def sync(self, now: int) -> None:
-        """Make all of it durable: the log, then the wheel, then the checkpoint.
+        """Make everything durable: the log, then the wheel, then the checkpoint.
 
         Raises:
-            OSError, UnreadableStore: as when the disk is full; nothing is forgotten then.
+            OSError, UnreadableStore: as when the disk is full; it can be retried.
         """
-        self._be_told()
-        self._write_held()
+        self._ensure_checkpoint()
+        self._write_buffer()
         for path in sorted(self._touched):
             sync(path)
         for folder in sorted(self._names, reverse=True):
@@ -326,10 +326,10 @@ class LiveTimer:
         self._point = point
 
     def remove_expired(self, low: int) -> int:
-        """Delete files of the log whose messages have expired; how many. Killed in between, the next run goes on.
+        """Delete log files whose messages have expired; returns their number. If killed, the next run continues.
 
         Args:
-            low: physical offset at which the commit log begins.
+            low: physical offset of the beginning of the commit log.
         """
         files = TimerFiles(self.layout)
         expired = files.find_expired(low)
@@ -341,7 +341,7 @@ class LiveTimer:
         return len(expired)
 
     def let_go(self) -> None:
-        """Close the file that is read."""
+        """Close the file that is read from."""
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None

@@ -1,4 +1,4 @@
-"""The messages that wait in the timer: those that the wheel leads to, and those that it does not have yet.
+"""The messages waiting in the timer: those in the wheel, and those in the queue that are not in the wheel yet.
 
 Source: store.timer.TimerMessageStore (enqueue, dequeue).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _TOPIC = timer.TOPIC.encode()
-_WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
+_WINDOW = 16 << 20  # bytes of the log read before their pages are released
 _MOST = 2**63 - 1
 _LONGEST = 64  # digits, with leading zeros
 
@@ -32,8 +32,8 @@ class TimerMessage(NamedTuple):
     """One message of the timer topic.
 
     Attributes:
-        fires: when the wheel takes it up, ms; of one that the wheel does not have yet, when it will.
-        magic: of its unit in the timer log; 0 for one that the wheel does not have yet.
+        fires: time at which the wheel reads its slot, ms; if it is not in the wheel yet, when that will be.
+        magic: magic of its unit in the timer log; 0 if it is not in the wheel yet.
     """
 
     physical_offset: int
@@ -44,17 +44,17 @@ class TimerMessage(NamedTuple):
 
     @property
     def deliver_time(self) -> int | None:
-        """When it is to be delivered, ms, however often it is moved on before; None where the message does not say."""
+        """When it is to be delivered, ms, however often it is rolled before; None if the message does not say."""
         return number_of(self.properties.get(timer.OUT_MS))
 
     @property
     def mark(self) -> str | None:
-        """Unique key of the message that this one recalls, in 5.3 behind its topic; None where it is no such mark."""
+        """For a recall, the unique key of the recalled message (in 5.3 with its topic before it); else None."""
         return self.properties.get(timer.DELETE_KEY)
 
     @property
     def unusable(self) -> str | None:
-        """What is missing in its properties, so that a broker stops at it and delivers nothing behind it."""
+        """The flaw in its properties at which a broker stops, delivering nothing behind it; None if there is none."""
         if self.deliver_time is None:
             return f"{timer.OUT_MS} {_describe(self.properties.get(timer.OUT_MS))}"
         if not self.properties.get(REAL_TOPIC):
@@ -70,10 +70,10 @@ class TimerMessage(NamedTuple):
         return self.properties.get(UNIQ_KEY)
 
     def recall_key(self, *, by_topic: bool) -> str | None:
-        """What a mark says that recalls it; None where it has no unique key.
+        """The key of a recall of this message; None if it has no unique key.
 
         Args:
-            by_topic: as of :func:`recalls_by_topic`.
+            by_topic: see :func:`recalls_by_topic`.
         """
         if self.key is None:
             return None
@@ -81,17 +81,17 @@ class TimerMessage(NamedTuple):
 
 
 def build_recall_key(topic: str | None, unique_key: str, *, by_topic: bool) -> str:
-    """What a mark says that recalls a message (``TimerMessageStore.buildDeleteKey``)."""
+    """The key of a recall for a message (``TimerMessageStore.buildDeleteKey``)."""
     return f"{topic}+{unique_key}" if by_topic else unique_key
 
 
 def recalls_by_topic(layout: StoreLayout) -> bool:
-    """Whether a mark names the topic before the unique key, by the rules of the store's release."""
+    """Whether recalls contain the topic before the unique key, by the rules of the store's release."""
     return release_of(layout).recalls_by_topic or layout.conf.flag("appendTopicForTimerDeleteKey", False)
 
 
 def number_of(text: str | None) -> int | None:
-    """A property by ``Long.parseLong``, of ASCII digits; None where that fails."""
+    """Parse a property like ``Long.parseLong``, ASCII digits only; None if that fails."""
     if not text or len(text) > _LONGEST:
         return None
     digits = text[1:] if text[0] in "+-" else text
@@ -105,29 +105,29 @@ def _describe(text: str | None) -> str:
     return "is missing" if text is None else f"is {text[:40]!r}"
 
 
-def in_the_wheel(log: CommitLog, found: Waiting, chosen: "Array | None" = None) -> Iterator[tuple[int, TimerMessage]]:
-    """(number of the unit, message) of every unit that leads to a message of the timer topic, in the order of units.
+def in_the_wheel(log: CommitLog, waiting: Waiting, chosen: "Array | None" = None) -> Iterator[tuple[int, TimerMessage]]:
+    """(number of the unit, message) of every unit that points to a message of the timer topic, in the order of units.
 
     Args:
-        chosen: numbers of the units that are looked at; all of them by default.
+        chosen: numbers of the units to read; by default all.
     """
     if chosen is None:
-        chosen = np.arange(len(found.position))
-    numbers, units = chosen.tolist(), found.units[chosen]
+        chosen = np.arange(len(waiting.position))
+    numbers, units = chosen.tolist(), waiting.units[chosen]
     offsets, sizes, magics = (units[name].tolist() for name in ("physical_offset", "message_size", "magic"))
-    fires = found.slot_time[chosen].tolist()
+    fires = waiting.slot_time[chosen].tolist()
     for i, record in records_at(log, offsets):
         if record.topic == _TOPIC and record.total_size == sizes[i]:
             yield numbers[i], TimerMessage(offsets[i], record, parse(record.properties), fires[i], magics[i])
 
 
 def not_in_the_wheel(
-    log: CommitLog, queue: PlainQueue | None, files: TimerFiles, found: Waiting
+    log: CommitLog, queue: PlainQueue | None, files: TimerFiles, waiting: Waiting
 ) -> Iterator[TimerMessage]:
-    """Messages behind the queue offset of the checkpoint that no unit of the wheel leads to."""
+    """Messages after the queue offset in the checkpoint that are not in the wheel."""
     if queue is None:
         return
-    known = found.units["physical_offset"].astype(np.int64)
+    known = waiting.units["physical_offset"].astype(np.int64)
     yield from messages_from(log, queue, start_of(log, queue, files), known, files.precision)
 
 
@@ -137,8 +137,8 @@ def messages_from(
     """Messages of the timer's queue from a queue offset on.
 
     Args:
-        known: physical offsets of those that are left out; int64 of shape (messages,).
-        precision: ms of one slot of the wheel.
+        known: physical offsets of messages to leave out; int64 of shape (messages,).
+        precision: ms per slot of the wheel.
     """
     for _first, units in queue.runs(start):
         offsets = units["physical_offset"].astype(np.int64)
@@ -152,8 +152,8 @@ def messages_from(
 
 
 def start_of(log: CommitLog, queue: PlainQueue, files: TimerFiles) -> int:
-    """The queue offset from which on a start takes messages up: that of the checkpoint; where units are gone, what is
-    behind the message of the last one that is there."""
+    """The queue offset from which on a start reads messages: that in the checkpoint; if units are gone, the one after
+    the message of the last remaining unit."""
     point = files.checkpoint
     offset = min(point.last_timer_queue_offset, point.master_timer_queue_offset) if point is not None else 0
     if units_are_gone(files) and (last := message_of_last_unit(files, log, files.end, _MOST)) is not None:
@@ -162,7 +162,7 @@ def start_of(log: CommitLog, queue: PlainQueue, files: TimerFiles) -> int:
 
 
 def records_at(log: CommitLog, offsets: Iterable[int]) -> Iterator[tuple[int, Record]]:
-    """(number, record) of each physical offset at which there is a record; checksums of bodies are not looked at."""
+    """(index, record) of each physical offset that has a record; body checksums are not verified."""
     read, last = 0, None
     for number, offset in enumerate(offsets):
         message = log.read(offset, crc=False)

@@ -1,8 +1,7 @@
-"""What a broker's start makes of the timer's wheel and log: where each slot leads, and where the queue goes on.
+"""The timer's wheel and log in the state after a broker's start: where each slot points, and where the queue continues.
 
-A start reads the end of the timer log and lets slots lead to the last units that it finds there. A slot that leads
-behind the end of the log is looked for once more, from its first unit on; one that still leads there after that is left
-as it is.
+A start reads the end of the timer log and makes slots point to the last units there. A slot that points behind the end
+of the log is searched once more, from its first unit on; if it still points there after that, it is left alone.
 
 Source: store.timer.TimerMessageStore (recover, recoverAndRevise, reviseQueueOffset), TimerWheel (reviseSlot,
 checkPhyPos).
@@ -22,15 +21,15 @@ from rmqtool.store.queues.timer.files import TimerFiles
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
-_BEFORE_END = 24  # of the last unit: what leads to its message, and what is behind that
+_BEFORE_END = 24  # distance from the end to the last unit's reference to its message
 
 
 class Started(NamedTuple):
-    """The wheel in a broker's memory.
+    """The wheel in a broker's memory after a start.
 
     Attributes:
         slots: record array of shape (SLOTS,) with the fields of :class:`formats.variants.timer.Slot`.
-        dangling: numbers of slots whose time is to come and that lead behind the end of the log; of shape (slots,).
+        dangling: numbers of future slots that point behind the end of the log; of shape (slots,).
     """
 
     slots: "Array"
@@ -38,11 +37,11 @@ class Started(NamedTuple):
 
 
 def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = False) -> Started:
-    """Read wheel and log as a start does it.
+    """Read wheel and log like a start.
 
     Args:
-        end: of the timer log, where it is to be cut shorter than a start does it.
-        exactly: a slot that leads just to the end is not looked for, as a broker takes it for sound.
+        end: end of the timer log, if it is to be truncated earlier than by a start.
+        exactly: do not search for slots that point exactly to the end, which a broker takes for valid.
     """
     end = files.end if end is None else end
     wheel = files.wheel
@@ -59,7 +58,7 @@ def read_timer(files: TimerFiles, end: int | None = None, *, exactly: bool = Fal
 
 
 def _read_again(files: TimerFiles, slots: "Array", low: int, end: int) -> None:
-    """Read the log from the file of a position on, past whatever is no unit."""
+    """Read the log again from the file of a position on, skipping invalid elements."""
     first = max((number for number, file in enumerate(files.log.files) if file.base <= low), default=0)
     for file in files.log.files[first:]:
         table = timer.unit_array(file.view())[: max(end - file.base, 0) // timer.UNIT_SIZE]
@@ -67,7 +66,7 @@ def _read_again(files: TimerFiles, slots: "Array", low: int, end: int) -> None:
         table = table[: blanks[0]] if len(blanks) else table
         valid = timer.valid_units(table)
         early = np.flatnonzero(valid & ~timer.have_slots(table, files.precision))
-        if len(early):  # a broker stops at it
+        if len(early):  # a broker stops here
             table, valid = table[: early[0]], valid[: early[0]]
         _revise(slots, files, file, table, np.flatnonzero(valid))
         file.release()
@@ -76,11 +75,11 @@ def _read_again(files: TimerFiles, slots: "Array", low: int, end: int) -> None:
 
 
 def _revise(slots: "Array", files: TimerFiles, file: Segment, table: "Array", chosen: "Array | None" = None) -> None:
-    """Let slots lead to the last of these units.
+    """Make slots point to the last of these units.
 
     Args:
-        table: units of the file from its beginning on.
-        chosen: numbers of those that count; all by default.
+        table: units of the file from its beginning.
+        chosen: numbers of the units to use; by default all.
     """
     chosen = np.arange(len(table)) if chosen is None else chosen
     if not len(chosen):
@@ -90,7 +89,7 @@ def _revise(slots: "Array", files: TimerFiles, file: Segment, table: "Array", ch
     number = time % timer.SLOTS
     order = np.argsort(number, kind="stable")
     number, time, position = number[order], time[order], file.base + timer.UNIT_SIZE * chosen[order]
-    # runs of units with one time in one slot; the last run of a slot is what it holds in the end
+    # runs of units with the same time in the same slot; a slot ends up with its last run
     other_slot = number[1:] != number[:-1]
     begins = np.concatenate(([0], np.flatnonzero(other_slot | (time[1:] != time[:-1])) + 1))
     ends = np.append(begins[1:], len(number)) - 1
@@ -104,10 +103,10 @@ def _revise(slots: "Array", files: TimerFiles, file: Segment, table: "Array", ch
 
 
 def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool = False) -> "Array":
-    """Numbers of slots whose time is to come by the checkpoint, and that lead behind the end of the log.
+    """Numbers of the slots that are in the future by the checkpoint and point behind the end of the log.
 
     Args:
-        exactly: not those that lead just to the end.
+        exactly: exclude those that point exactly to the end.
     """
     read = files.point.last_read_time // files.precision
     beyond = np.flatnonzero(slots["last_position"] > end if exactly else slots["last_position"] >= end)
@@ -120,20 +119,20 @@ def leading_behind(files: TimerFiles, slots: "Array", end: int, *, exactly: bool
 
 
 def units_are_gone(files: TimerFiles) -> bool:
-    """Whether wheel or checkpoint tell of units behind the end of the log."""
+    """Whether wheel or checkpoint refer to units behind the end of the log."""
     if files.end < files.point.last_timer_log_flush_position:
         return True
     return files.wheel is not None and len(leading_behind(files, files.wheel, files.end)) > 0
 
 
 def message_of_last_unit(files: TimerFiles, log: CommitLog, end: int, log_end: int) -> tuple[int, int, int, int] | None:
-    """(queue id, queue offset, physical offset, size) of the message by which a start finds its place in the queue.
+    """(queue id, queue offset, physical offset, size) of the message from which a start finds its queue position.
 
-    It is what lies a fixed number of bytes before the end of the timer log, whatever that is.
+    Its reference is read at a fixed distance before the end of the timer log, whatever is there.
 
     Args:
-        end: of the timer log.
-        log_end: of the commit log.
+        end: end of the timer log.
+        log_end: end of the commit log.
     """
     file = files.log.find(end - _BEFORE_END)
     if file is None:

@@ -1,8 +1,8 @@
-"""What waits in the wheel: the units that the slots lead to, chain by chain.
+"""The units waiting in the wheel, found by following the chains of its slots.
 
-A slot leads to its newest unit, and each unit to the one before it in the same slot. All chains are followed at once,
-file by file from the newest to the oldest, by doubling the step in each round: as many rounds as the logarithm of the
-longest chain, and memory for the units of one file and for those that wait.
+A slot points to its newest unit, and each unit to the previous one of the same slot. All chains are followed at once,
+file by file from the newest to the oldest, doubling the step in each round. This takes log2 of the longest chain
+rounds, and memory for the units of one file plus the waiting ones.
 
 Source: store.timer.TimerMessageStore (recoverAndRevise, dequeue), TimerWheel.
 """
@@ -24,17 +24,17 @@ _NONE = np.empty(0, np.int64)
 
 
 class Waiting(NamedTuple):
-    """Units that are still to fire, sorted by slot and position. Columns have the shape (units,), unless said.
+    """Units that have not fired, sorted by slot and position. Columns have shape (units,) unless noted.
 
     Attributes:
-        position: in the timer log.
-        slot_time: when the slot fires that leads to the unit, ms.
+        position: position in the timer log.
+        slot_time: time of the unit's slot, ms.
         units: record array with the fields of :class:`formats.variants.timer.LogUnit`, as stored.
-        outside: numbers of the slots that lead to no unit at all; of shape (slots,).
-        expired: numbers of the slots that lead before the first file of the log; of shape (slots,).
-        broken: positions of units whose link leads to no unit; of shape (links,).
-        gone: positions of units whose link leads before the first file of the log; of shape (links,).
-        misplaced: numbers of slots that hold a time of another slot; of shape (slots,).
+        outside: numbers of the slots that point to no unit; of shape (slots,).
+        expired: numbers of the slots that point before the first file of the log; of shape (slots,).
+        broken: positions of units whose link points to no unit; of shape (links,).
+        gone: positions of units whose link points before the first file of the log; of shape (links,).
+        misplaced: numbers of slots that contain a time of another slot; of shape (slots,).
     """
 
     position: "Array"
@@ -48,29 +48,29 @@ class Waiting(NamedTuple):
 
     @property
     def rolled(self) -> "Array":
-        """Which units are moved on when they fire, for their time is farther away than the wheel reaches."""
+        """Which units are rolled when they fire, because their time is beyond the reach of the wheel."""
         marked: Array = (self.units["magic"] & timer.MAGIC_ROLL) != 0
         return marked
 
     @property
     def deletes(self) -> "Array":
-        """Which units are marks that recall another message of the same slot."""
+        """Which units are recalls of another message of the same slot."""
         marked: Array = (self.units["magic"] & timer.MAGIC_DELETE) != 0
         return marked
 
 
 def heads(files: TimerFiles) -> tuple["Array", "Array"]:
-    """(time, position of the newest unit) of every slot, as the next start makes them: two int64 arrays (SLOTS,).
+    """(time, position of the newest unit) of every slot after the next start: two int64 arrays (SLOTS,).
 
-    The time is in units of the precision, 0 where the slot was never used. What the end of the log knows and the wheel
-    does not, as after a crash, counts as it does for a broker.
+    The time is in units of the precision, 0 if the slot was never used. Units at the end of the log that are missing in
+    the wheel, as after a crash, count as for a broker.
     """
     slots = read_timer(files).slots
     return slots["time"].astype(np.int64), slots["last_position"].astype(np.int64)
 
 
 def waiting(files: TimerFiles) -> Waiting:
-    """Everything that has not fired by the checkpoint; without a checkpoint all that the wheel holds.
+    """Everything that has not fired by the checkpoint; without a checkpoint, everything in the wheel.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -92,7 +92,7 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
     end = files.end
     inside = (wanted < end) & (wanted >= 0)
     outside, broken, gone = [slots[~inside]], [], []
-    origin = np.where(inside, -1 - slots, 0)[inside]  # who links there: -1 - slot, or a unit's position
+    origin = np.where(inside, -1 - slots, 0)[inside]  # source of the link: -1 - slot, or a unit's position
     wanted, label = wanted[inside], label[inside]
     chains: list[tuple[Array, Array, Array]] = []
     for file in reversed(files.log.files):
@@ -129,7 +129,7 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
 
 
 class _Step(NamedTuple):
-    """What one file adds: units found, links that leave it towards older files, and who links to no unit."""
+    """The result for one file: its units, links to older files, and sources of invalid links."""
 
     position: "Array"
     label: "Array"

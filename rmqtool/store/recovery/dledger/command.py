@@ -4,7 +4,7 @@ import os
 from collections import Counter
 
 from formats.endings import Ending
-from rmqtool.store.config.fit import unfit
+from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -47,7 +47,7 @@ def plan_dledger(layout: StoreLayout) -> RecoveryReport:
                 "Start the other brokers of its group, and this one with an empty directory: they fill it up",
                 f"{command_line('salvage', layout.root, 'NEWSTORE')}: makes an ordinary store of every intact message",
             ],
-            unfit=unfit(layout),
+            unfit=misfit_warnings(layout),
         )
 
 
@@ -63,9 +63,7 @@ class _Report:
 
     def plan(self) -> RecoveryReport:
         layout, verdict = self._layout, self._verdict
-        actions, lost, warnings = self._actions(), self._lost(), unfit(layout)
-        if actions:
-            warnings.append(_WRITTEN_BY_OTHERS)
+        actions, lost = self._actions(), self._lost()
         stop = None
         if verdict.stop_file is not None:
             clean = verdict.reason in ("nothing is written after it", "the last file is full")
@@ -87,13 +85,13 @@ class _Report:
             stop=stop,
             lost=lost,
             bytesCut=self._behind(),
-            warnings=warnings,
+            warnings=[_WRITTEN_BY_OTHERS] if actions else [],
             actions=actions,
             notes=[_QUEUES],
             afterLoad=StoreState(minPhyOffset=self._begin(), maxPhyOffset=verdict.end, queues=[]),
             destroys=self._destroys(lost),
             salvageKeeps=sum(loss.messages for loss in lost),
-            unfit=unfit(layout),
+            unfit=misfit_warnings(layout),
             dledger=DLedgerEnd(
                 beginIndex=verdict.begin_index,
                 endIndex=verdict.end_index,

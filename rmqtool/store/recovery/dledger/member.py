@@ -240,7 +240,7 @@ class _Recovery:
         verdict.end, at = file.base, 0
         while True:
             verdict.stop_file, verdict.stop_at = file, at
-            file.mapped()
+            file.map()
             if file.size - at >= 4 and _first_int(file, at) == MAGIC_END:
                 verdict.end = file.end
                 number += 1

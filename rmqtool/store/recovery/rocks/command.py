@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rmqtool.rules.releases import Release
 from rmqtool.store.changes.writing import planning
-from rmqtool.store.config.fit import unfit
+from rmqtool.store.config.fit import misfit_warnings
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.report import RecoveryReport
@@ -25,5 +25,5 @@ def plan_rocks(layout: StoreLayout, release: Release | None = None) -> RecoveryR
     """
     with planning(layout.root) as change:
         plan = report(run_rocks_recovery(StoreInputs.of(layout, release=release), change.staging))
-    warnings = unfit(layout)
+    warnings = misfit_warnings(layout)
     return replace(plan, warnings=[*warnings, *plan.warnings], unfit=warnings)

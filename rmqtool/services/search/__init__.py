@@ -1,0 +1,1 @@
+"""Look for text in the messages of a store."""

@@ -1,0 +1,217 @@
+"""Messages that have a text: in the body, in a key, in a property or in a host.
+
+A text that every match must contain is looked for at the speed of memory first; only records that have it are decoded.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.errors import FormatError
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message.bodies import decompress
+from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.read import HOSTS_V6, Record, read
+from formats.primitives import COMPRESSED, host_text
+from rmqtool.kernels.scan import Rows
+from rmqtool.kernels.search import SHORTEST, find
+from rmqtool.progress import stage
+from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.search.pattern import Pattern, excerpt
+from rmqtool.store.layout.tier_signs import tier_sign
+from rmqtool.store.log.commit_log import CommitLog, Damage, LocatedRecord
+from rmqtool.store.log.scan import FileRows, scan_file
+
+PLACES = ("body", "key", "property", "host")
+"""Where a text can be."""
+_BORN, _STORE = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
+_HOST_SIZE = 8  # bytes of an IPv4 address and a port
+
+
+class Match(NamedTuple):
+    """A message.
+
+    Attributes:
+        places: where the text is, of `PLACES`; empty if messages without it are wanted.
+        excerpt: the first match with what is around it; None in the same case.
+    """
+
+    message: LocatedRecord
+    places: tuple[str, ...] = ()
+    excerpt: str | None = None
+
+
+def grep(
+    log: CommitLog,
+    pattern: Pattern,
+    selection: Selection,
+    *,
+    places: Sequence[str] = PLACES,
+    invert: bool = False,
+) -> Iterator[Match | Damage]:
+    """The messages that have a text, in log order, and damaged ranges of the log.
+
+    A compressed body is searched inflated; one that does not inflate as it is stored. A key is searched by itself, a
+    property as ``NAME=VALUE``, a host as ``ADDRESS:PORT``, the producer's and the broker's.
+
+    Args:
+        selection: of these messages only.
+        places: where to look.
+        invert: the messages that do not have it.
+    """
+    start, stop = selection.physical
+    search = _Search(pattern, places)
+    for item in _records(log, search, selection, everything=invert):
+        if isinstance(item, Damage):
+            if item.physical_offset + item.length > start and (stop is None or item.physical_offset < stop):
+                yield item
+            continue
+        for message in item.messages():
+            if not selection.has(message.record, message.physical_offset):
+                continue
+            matched = search.look(message.record)
+            if invert:
+                if not matched:
+                    yield Match(message)
+            elif matched:
+                text, place = matched[0][1]
+                yield Match(message, tuple(name for name, _where in matched), excerpt(text, place))
+
+
+def _records(
+    log: CommitLog, search: "_Search", selection: Selection, *, everything: bool
+) -> Iterator[LocatedRecord | Damage]:
+    """Records that may have the text, and damage."""
+    start, stop = selection.physical
+    if tier_sign(log.layout) is not None and (start, stop) == (0, None):
+        from rmqtool.store.tier.only_tiered import OnlyTiered
+
+        yield from OnlyTiered(log.layout).walk()
+    files = [file for file in log.segments if file.end > start and (stop is None or file.base < stop)]
+    with stage("reading the log", sum(file.size for file in files)) as reading:
+        before = 0
+        for file in files:
+            for item in scan_file(file, last=file is log.segments.files[-1]):
+                if isinstance(item, Damage):
+                    yield item
+                    continue
+                rows = item.rows
+                wanted = np.ones(rows.records, np.bool_) if everything else search.may_have(item)
+                wanted &= _selected(rows, file.base, selection)
+                positions = rows.at[wanted].tolist()  # the columns are overwritten by the next step
+                following = int(rows.at[-1] + rows.total_size[-1])
+                for at in positions:
+                    record = read(item.view, at, file.size, crc=False)
+                    if isinstance(record, Record):
+                        yield LocatedRecord(file, at, record)
+                reading.done = before + following
+            before += file.size
+            file.release()
+
+
+def _selected(rows: Rows, base: int, selection: Selection) -> npt.NDArray[np.bool_]:
+    """Which records are in the ranges of physical offsets and times; the other conditions are asked of each message."""
+    start, stop = selection.physical
+    physical, times = rows.at + base, rows.store_timestamp
+    mask = (physical >= start) & (times >= selection.since) & (times < selection.until)
+    return mask if stop is None else mask & (physical < stop)
+
+
+class _Search:
+    """Looks for a text in records.
+
+    Args:
+        places: of `PLACES`.
+    """
+
+    def __init__(self, pattern: Pattern, places: Sequence[str]) -> None:
+        self._pattern, self._places = pattern, places
+        # a property is searched as NAME=VALUE, and stored with another byte between them: what lies between two = is
+        # there in any case
+        longest = max(pattern.literal.split(b"="), key=len)
+        self._literal = longest if len(longest) >= SHORTEST else b""
+        self._hosts: dict[int, bool] = {}  # of each address and port seen, whether its text matches
+
+    # -- which records to look at ------------------------------------------------------------------------------------
+
+    def may_have(self, item: FileRows) -> npt.NDArray[np.bool_]:
+        """Which of the records may have the text."""
+        rows = item.rows
+        if not self._literal:
+            return np.ones(rows.records, np.bool_)
+        mask: npt.NDArray[np.bool_] = rows.sys_flag & (COMPRESSED | HOSTS_V6) != 0
+        for row in self._with_literal(item):
+            mask[row] = True
+        if "host" in self._places:
+            mask |= self._with_host(item)
+        return mask
+
+    def _with_literal(self, item: FileRows) -> Iterator[int]:
+        rows = item.rows
+        at, end = int(rows.at[0]), int(rows.at[-1] + rows.total_size[-1])
+        while at < end and (at := find(item.view, self._literal, at, end)) >= 0:
+            row = int(np.searchsorted(rows.at, at, "right")) - 1
+            yield row
+            at = int(rows.at[row] + rows.total_size[row])
+
+    def _with_host(self, item: FileRows) -> npt.NDArray[np.bool_]:
+        rows = item.rows
+        data = np.frombuffer(item.view, np.uint8)
+        mask = np.zeros(rows.records, np.bool_)
+        for offset in (_BORN, _STORE):
+            cells = data[(rows.at + offset)[:, np.newaxis] + np.arange(_HOST_SIZE)]
+            hosts, which = np.unique(np.ascontiguousarray(cells).view(">i8").ravel(), return_inverse=True)
+            mask |= np.array([self._is_host(host) for host in hosts.tolist()], np.bool_)[which]
+        return mask
+
+    def _is_host(self, host: int) -> bool:
+        if (known := self._hosts.get(host)) is None:
+            data = host.to_bytes(_HOST_SIZE, "big", signed=True)
+            text = host_text(data[:4], int.from_bytes(data[4:], "big", signed=True))
+            known = self._hosts[host] = self._pattern.find(text) is not None
+        return known
+
+    # -- where in a record -------------------------------------------------------------------------------------------
+
+    def look(self, record: Record) -> list[tuple[str, tuple[str, tuple[int, int]]]]:
+        """The places that have the text: (of `PLACES`, (the whole text there, where it matches first))."""
+        matched = []
+        for place in self._places:
+            where = self._pattern.find_in(_body(record)) if place == "body" else self._first(_TEXTS[place](record))
+            if where is not None:
+                matched.append((place, where))
+        return matched
+
+    def _first(self, texts: Iterable[str]) -> tuple[str, tuple[int, int]] | None:
+        for text in texts:
+            if (place := self._pattern.find(text)) is not None:
+                return text, place
+        return None
+
+
+def _body(record: Record) -> bytes:
+    if not record.sys_flag & COMPRESSED:
+        return bytes(record.body)
+    try:
+        return decompress(record.body, record.sys_flag)
+    except FormatError:
+        return bytes(record.body)
+
+
+def _keys(record: Record) -> list[str]:
+    properties = parse(record.properties)
+    unique = properties.get(UNIQ_KEY)
+    return [*split_keys(properties.get(KEYS, "")), *([] if unique is None else [unique])]
+
+
+def _properties(record: Record) -> list[str]:
+    return [f"{name}={value}" for name, value in parse(record.properties).items() if name not in (KEYS, UNIQ_KEY)]
+
+
+def _hosts(record: Record) -> list[str]:
+    return [host_text(record.born_address, record.born_port), host_text(record.store_address, record.store_port)]
+
+
+_TEXTS = {"key": _keys, "property": _properties, "host": _hosts}

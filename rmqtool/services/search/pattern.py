@@ -1,0 +1,77 @@
+"""A text or regular expression to look for, in text and in bytes."""
+
+import re
+
+
+class BadPattern(ValueError):
+    """Not a regular expression."""
+
+
+class Pattern:
+    """What to look for.
+
+    Args:
+        text: a regular expression of Python's ``re``, or the text itself.
+        fixed: it is the text itself.
+        ignore_case: upper and lower case are the same.
+
+    Raises:
+        BadPattern: not a regular expression.
+
+    Attributes:
+        literal: bytes that whatever matches has in it, in UTF-8; empty if there are none to rely on.
+    """
+
+    def __init__(self, text: str, *, fixed: bool = False, ignore_case: bool = False) -> None:
+        flags = re.IGNORECASE if ignore_case else re.NOFLAG
+        source = re.escape(text) if fixed else text
+        try:
+            self._text = re.compile(source, flags)
+            self._bytes = re.compile(source.encode("utf-8", "surrogateescape"), flags)
+        except (re.error, OverflowError, RecursionError) as err:
+            raise BadPattern(str(err)) from None
+        plain = (fixed or not _SPECIAL.search(text)) and "\ufffd" not in text  # stands for bytes that are no text
+        self.literal = text.encode("utf-8", "surrogateescape") if plain and not ignore_case else b""
+
+    def find(self, text: str) -> tuple[int, int] | None:
+        """Where it matches first (start, end); None if it does not."""
+        match = self._text.search(text)
+        return None if match is None else match.span()
+
+    def find_in(self, data: bytes) -> tuple[str, tuple[int, int]] | None:
+        """The same in bytes, as text if they are UTF-8, else byte by byte: (the text, where).
+
+        Bytes that are no text are given as ``\\xff``, and the place is that in the result.
+        """
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return self._find_bytes(data)
+        place = self.find(text)
+        return None if place is None else (text, place)
+
+    def _find_bytes(self, data: bytes) -> tuple[str, tuple[int, int]] | None:
+        match = self._bytes.search(data)
+        if match is None:
+            return None
+        start, end = match.span()
+        before, inside, after = (
+            part.decode("utf-8", "backslashreplace") for part in (data[:start], data[start:end], data[end:])
+        )
+        return before + inside + after, (len(before), len(before) + len(inside))
+
+
+_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]()|]")
+
+
+def excerpt(text: str, place: tuple[int, int], around: int = 30) -> str:
+    """What matched, with some characters before and after; ``...`` stands for what is left out.
+
+    Args:
+        place: (start, end) of the match.
+        around: characters on each side.
+    """
+    start, end = max(place[0] - around, 0), place[1] + around
+    if place[1] - place[0] > 4 * around:
+        end = place[0] + 4 * around
+    return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")

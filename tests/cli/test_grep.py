@@ -1,0 +1,114 @@
+"""``grep`` and the conditions that it shares with the other commands that select messages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+
+@pytest.fixture(scope="module")
+def store(golden: Unpacked) -> Path:
+    return golden("broker")
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+
+
+def test_it_says_where_it_matched(store: Path) -> None:
+    done = rmqtool("grep", store, r"order-1\b", "--topic", "Orders")
+    assert done.code == 0
+    assert "order-1" in done.out
+    matched = rows("grep", store, r"^order-1$", "--topic", "Orders")
+    assert matched
+    assert all("key" in row["matchedIn"] and "order-1" in row["match"] and "order-1" in row["keys"] for row in matched)
+    assert {row["neighbourOf"] for row in matched} == {None}
+
+
+def test_nothing_is_an_answer_with_a_code(store: Path) -> None:
+    done = rmqtool("grep", store, "nowhere at all")
+    assert (done.code, done.out, done.err) == (1, "", "no message has it\n")
+    assert rmqtool("grep", store, "", "--invert").code == 1
+
+
+def test_a_count_is_a_number(store: Path) -> None:
+    number = len(rows("grep", store, "order-"))
+    assert number > 10
+    assert rmqtool("grep", store, "order-", "--count").out == f"{number}\n"
+    assert rows("grep", store, "order-", "--count") == [{"messages": number}]
+    none = rmqtool("grep", store, "nowhere at all", "--count")
+    assert (none.code, none.out) == (1, "0\n")
+    for more in (("--limit", 3), ("--neighbours", 1)):
+        assert rmqtool("grep", store, "order-", "--count", *more).code == 2
+
+
+def test_a_limit_ends_it(store: Path) -> None:
+    done = rmqtool("grep", store, "order-", "--limit", 2, "--output", "ndjson")
+    assert len(done.out.splitlines()) == 2
+    assert done.err == "stopped after 2 rows (--limit)\n"
+
+
+def test_neighbours_are_those_of_the_queue(store: Path) -> None:
+    [match] = rows("grep", store, "", "--topic", "Orders", "--queue", 1, "--queue-offset", "5:6")
+    around = rows("grep", store, "", "--topic", "Orders", "--queue", 1, "--queue-offset", "5:6", "--neighbours", 2)
+    assert [row["queueOffset"] for row in around] == [3, 4, 5, 6, 7]
+    assert [row["neighbourOf"] for row in around] == [5, 5, None, 5, 5]
+    assert around[2] == match
+    queue = rows("query-offset", store, "Orders", 1, 3, "--max-msgs", 5)
+    assert [row["physicalOffset"] for row in around] == [row["physicalOffset"] for row in queue]
+    first = rows("grep", store, "", "--topic", "Orders", "--queue", 1, "--queue-offset", "0:1", "-C", 1)
+    assert [row["queueOffset"] for row in first] == [0, 1]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*"])
+def test_what_is_no_pattern_is_said_in_a_line(store: Path, pattern: str) -> None:
+    done = rmqtool("grep", store, pattern)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert rmqtool("grep", store, pattern, "--fixed").code in (0, 1)
+
+
+def test_damage_is_named(golden: Unpacked) -> None:
+    done = rmqtool("grep", golden("size-field-negative"), "", "--output", "ndjson")
+    assert done.code == 1
+    assert "damage: " in done.err
+    assert done.out
+
+
+@pytest.mark.parametrize("words", [("commitlog", "dump"), ("consumequeue", "dump"), ("grep",)])
+def test_conditions_select_the_same_everywhere(store: Path, words: tuple[str, ...]) -> None:
+    pattern = ("",) if words == ("grep",) else ()
+    every = rows(*words, store, *pattern, "--topic", "Orders")
+    messages = rows("commitlog", "dump", store, "--topic", "Orders")
+    low = [row for row in messages if row["queueId"] == 1 and row["queueOffset"] < 5]
+    paid = [row for row in messages if row["tags"] == "paid"]
+    for more, meant in ((("--where", "queueId = 1 AND queueOffset < 5"), low), (("--property", "TAGS=paid"), paid)):
+        chosen = rows(*words, store, *pattern, "--topic", "Orders", *more)
+        wanted = {row["physicalOffset"] for row in meant}
+        assert {row["physicalOffset"] for row in chosen} == wanted
+        assert 0 < len(chosen) < len(every)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "reason"),
+    [
+        ("--where", "bodyLength >", "--where: character 13"),
+        ("--where", "'a", "--where: character 1"),
+        ("--property", "region", "give NAME=VALUE"),
+        ("--property", "=eu", "give NAME=VALUE"),
+    ],
+)
+def test_what_is_no_condition_is_said_in_a_line(store: Path, option: str, text: str, reason: str) -> None:
+    done = rmqtool("commitlog", "dump", store, option, text)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert reason in done.err
+
+
+@pytest.mark.parametrize("words", [("commitlog", "dump"), ("grep",)])
+def test_a_name_that_no_message_has_is_named(store: Path, words: tuple[str, ...]) -> None:
+    done = rmqtool(*words, store, *([""] if words == ("grep",) else []), "--where", "bodyLenth > 1")
+    assert done.code == 1
+    assert "no message that was looked at has bodyLenth" in done.err

@@ -1,0 +1,113 @@
+"""A topic that was deleted and made again: what the log has of before is in no queue, and no command brings it back."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from tests.cli.running import rmqtool
+
+CONF = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400", "maxIndexNum": "400"}
+QUEUES, BEFORE, SINCE = 3, 30, 4
+
+
+def send(store: Path, topic: str, messages: int, queues: int) -> None:
+    with Store(store, write=True) as opened:
+        for n in range(messages):
+            opened.append(Message(topic=topic, body=b"x" * 50, keys=f"{topic}-{n}", queue_id=n % queues))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def remade(tmp_path: Path) -> Path:
+    """Three queues of a topic had ten messages each; two of them have two each since it was made again."""
+    store = tmp_path / "store"
+    Store.create(store, broker_conf=CONF).close()
+    send(store, "Gone", BEFORE, QUEUES)
+    send(store, "Kept", 6, 2)
+    shutil.rmtree(store / "consumequeue" / "Gone")
+    send(store, "Gone", SINCE, 2)
+    return store
+
+
+def findings(store: Path) -> list[tuple[str, str, object, object]]:
+    rows = map(json.loads, rmqtool("check", store, "-o", "ndjson").out.splitlines())
+    return [(row["code"], row["severity"], row.get("topic"), row.get("count")) for row in rows]
+
+
+AS_REMADE = [("topic-remade", "info", "Gone", BEFORE)]
+
+
+def test_check_names_what_is_from_before(remade: Path) -> None:
+    assert findings(remade) == AS_REMADE
+    report = rmqtool("check", remade)
+    assert report.code == 0
+    assert "rmqtool rebuild" not in report.out
+    assert "rmqtool recover" not in report.out
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_recover_leaves_it_alone(remade: Path, engine: str) -> None:
+    before = contents(remade)
+    report = json.loads(rmqtool("recover", remade, "--engine", engine, "--yes", "-o", "json").out)
+    note = f"topic 'Gone' was deleted and made again: its {BEFORE} messages from before are in no queue"
+    assert note in report["notes"]
+    assert contents(remade) == before
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Gone/0", "consumequeue/Gone/1"])
+@pytest.mark.parametrize("crash", [True, False])
+def test_recover_puts_in_what_came_since(remade: Path, engine: str, lost: str, crash: bool) -> None:
+    """A broker would put in what is from before, and take what came since for repeated."""
+    before = contents(remade / "consumequeue")
+    shutil.rmtree(remade / lost)
+    if crash:
+        (remade / "abort").touch()
+        (remade / "checkpoint").unlink()
+    assert rmqtool("recover", remade, "--engine", engine, "--yes", "--accept-loss").code == 0
+    assert contents(remade / "consumequeue") == before
+    assert findings(remade) == AS_REMADE
+
+
+def test_a_crash_brings_nothing_back(remade: Path) -> None:
+    (remade / "abort").touch()
+    (remade / "checkpoint").unlink()
+    before = contents(remade / "consumequeue")
+    (told,) = [row for row in rmqtool("check", remade, "-o", "ndjson").out.splitlines() if "topic-remade" in row]
+    assert "puts 10 messages from before into queues again" in json.loads(told)["consequence"]
+    assert rmqtool("recover", remade, "--yes", "--accept-loss").code == 0
+    assert contents(remade / "consumequeue") == before
+
+
+def test_rebuild_builds_what_came_since(remade: Path) -> None:
+    before = contents(remade / "consumequeue")
+    shutil.rmtree(remade / "consumequeue" / "Gone" / "1")
+    assert "cq-missing" in {code for code, *_about in findings(remade)}
+    done = rmqtool("rebuild", remade, "consumequeue", "--yes")
+    assert done.code == 0, done.err
+    assert f"its {BEFORE} messages from before get no entries" in done.err
+    assert contents(remade / "consumequeue") == before
+    assert findings(remade) == AS_REMADE
+
+
+def test_a_single_queue_that_was_numbered_again_is_damage(tmp_path: Path) -> None:
+    """Its files were lost; the topic was not deleted, since its other queue has messages from before."""
+    store = tmp_path / "store"
+    Store.create(store, broker_conf=CONF).close()
+    send(store, "Gone", 20, 2)
+    shutil.rmtree(store / "consumequeue" / "Gone" / "0")
+    send(store, "Gone", 4, 2)
+    codes = {code for code, *_about in findings(store)}
+    assert {"log-ordinal-repeat", "cq-missing"} <= codes
+    assert "topic-remade" not in codes
+    new = tmp_path / "new"
+    assert rmqtool("salvage", store, new).code == 0
+    assert findings(new) == []
+    report = json.loads(rmqtool("recover", store, "--dry-run", "-o", "json").out)
+    assert [note for note in report["notes"] if "queue 0 was numbered from 0 on again: its 10 messages" in note]
